@@ -69,6 +69,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return bool(searched or self.kind or self.owner_id)
 
     @property
+    def are_searched(self) -> bool:
+        """Return whether schedules are searched for what no index has in the order of a list."""
+        return bool(self.q or self.labels or self.namespace or self.target_host or self.kind)
+
+    @property
     def are_only_text(self) -> bool:
         """Return whether nothing is asked of schedules but a text and their workflow, which ``schedule_texts`` has."""
         return bool(self.q) and replace(self, q=None, workflow_id=None) == NO_FILTERS

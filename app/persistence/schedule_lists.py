@@ -122,7 +122,7 @@ class Listing(msgspec.Struct, frozen=True):
         if self.part.offset or field == "last_attempt_at":
             return False
         if field == "created_at":
-            return filters.need_plans_of_their_own and not (filters.health in MARKS and not filters.q)
+            return filters.are_searched and _stages(self) is not BY_MARK
         return replace(filters, workflow_id=None, team_id=None) != NO_FILTERS
 
 
@@ -186,12 +186,24 @@ async def _page_of(
     connection: AsyncConnection, listing: Listing, source: Source, totals: KnownTotals, now: datetime
 ) -> Page[ListedRow]:
     """Return a page of what one source has."""
-    part, total, is_estimate = listing.part, None, False
-    if part.counts:
+    if not listing.part.counts:
+        items = await _items(connection, listing, source, totals, now, None)
+        return _page(listing, items, len(items), is_estimate=False)
+    total = await _expected_total(connection, listing.filters, source, totals, now)
+    if total is None and listing.filters.are_searched:
+        number, items = await _counted_rows(connection, listing, source, now)
+        if number <= COUNTED:
+            return _page(listing, items, number, is_estimate=False)
+        total = await _estimated_total(connection, listing.filters, source, totals, now, number)
+    is_estimate = total is not None
+    if total is None:
         total, is_estimate = await _total(connection, listing.filters, source, totals, now)
     items = await _items(connection, listing, source, totals, now, None if is_estimate else total)
-    total = len(items) if total is None else total
-    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == part.limit else None
+    return _page(listing, items, total, is_estimate=is_estimate)
+
+
+def _page(listing: Listing, items: Sequence[ListedRow], total: int, *, is_estimate: bool) -> Page[ListedRow]:
+    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == listing.part.limit else None
     return Page(items, total, is_estimate, more, ("place", "id"))
 
 
@@ -205,9 +217,7 @@ async def _items(
 ) -> list[ListedRow]:
     """Return the rows of a page: in the order of an index, or from all that match, whichever reads less."""
     filters, part = listing.filters, listing.part
-    if exact_total == 0:
-        return []
-    is_short = exact_total is not None and (listing.sort.field != "created_at" or filters.q)
+    is_short = exact_total is not None and listing.sort.field != "created_at"
     if is_short and await _is_sparse(connection, exact_total or 0, part.limit, totals):
         return await _sorted_rows(connection, listing, source, now)
     if listing.is_bounded:
@@ -241,7 +251,7 @@ async def _is_sparse(connection: AsyncConnection, matching: int, limit: int, tot
     In order, ``limit`` of them are found among ``limit`` / ``matching`` of the table. That should be well within the
     bound of what is looked at.
     """
-    in_order = limit * max(await _table_rows(connection, totals), matching) / matching
+    in_order = limit * max(await _table_rows(connection, totals), matching) / max(matching, 1)
     return matching < in_order or in_order > MOST_WALKED / 2
 
 
@@ -374,27 +384,52 @@ async def _sorted_rows(connection: AsyncConnection, listing: Listing, source: So
 
     In the order of an index Postgres would read, and drop, all that does not match until the page is full.
     """
+    query, matching, page = _of_all_matching(listing, source, now)
+    # The offset keeps Postgres from reading in the order of an index.
+    few = f"({matching} OFFSET 0) AS few"
+    rows = await fetch(connection, f"SELECT {_SHOWN} FROM ({page.format(few)}) AS p {_BESIDE}", *query.values)  # noqa: S608
+    return sorted(map(_listed, rows), key=_position(listing.sort), reverse=listing.sort.is_descending)
+
+
+async def _counted_rows(
+    connection: AsyncConnection, listing: Listing, source: Source, now: datetime
+) -> tuple[int, list[ListedRow]]:
+    """Return how many schedules match, and the rows of a page; if there are more than ``COUNTED``, of some of them."""
+    query, matching, page = _of_all_matching(listing, source, now)
+    rows = await fetch(
+        connection,
+        f"WITH few AS MATERIALIZED ({matching} LIMIT {COUNTED + 1:d}) SELECT c.number, q.* "  # noqa: S608
+        f"FROM (SELECT count(*) AS number FROM few) AS c LEFT JOIN (SELECT {_SHOWN} FROM ({page.format('few')}) AS p "
+        f"{_BESIDE}) AS q ON TRUE",
+        *query.values,
+    )
+    items = [_listed(row) for row in rows if row["id"] is not None]
+    return rows[0]["number"], sorted(items, key=_position(listing.sort), reverse=listing.sort.is_descending)
+
+
+_SHOWN = "p.id, j.xmin AS version, p.place, w.name AS workflow_name, m.namespace"
+_BESIDE = (
+    "JOIN scheduled_jobs AS j ON j.id = p.id LEFT JOIN workflows AS w ON w.id = j.workflow_id "
+    "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id"
+)
+
+
+def _of_all_matching(listing: Listing, source: Source, now: datetime) -> tuple[Query, str, str]:
+    """Return all that matches, and a page of it, for which ``{}`` is the table of what matches."""
     part = listing.part
     stage, query = narrowest(listing.filters, source, now, listing.sort.field)
-    key = f"{stage.table[-1]}.id"
-    # The offset keeps Postgres from reading in the order of an index.
-    matching = f"SELECT {key}, {stage.place} AS place FROM {stage.source} WHERE {query.text} OFFSET 0"  # noqa: S608
+    matching = f"SELECT {stage.table[-1]}.id, {stage.place} AS place FROM {stage.source} WHERE {query.text}"  # noqa: S608
     sign, order = ("<", "DESC") if listing.sort.is_descending else (">", "ASC")
     cursor, after = _read_cursor(part.cursor, listing.sort), "TRUE"
     if cursor is not None and cursor[0] is None:
         after = f"few.place IS NULL AND few.id {sign} {query.bind(cursor[1])}"
     elif cursor is not None:
         after = f"((few.place, few.id) {sign} ({query.bind(cursor[0])}, {query.bind(cursor[1])}) OR few.place IS NULL)"
-    rows = await fetch(
-        connection,
-        "SELECT p.id, j.xmin AS version, p.place, w.name AS workflow_name, m.namespace "  # noqa: S608
-        f"FROM (SELECT * FROM ({matching}) AS few WHERE {after} ORDER BY few.place {order} NULLS LAST, few.id {order} "
-        f"LIMIT {part.limit:d} OFFSET {part.offset:d}) AS p JOIN scheduled_jobs AS j ON j.id = p.id "
-        "LEFT JOIN workflows AS w ON w.id = j.workflow_id "
-        "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id",
-        *query.values,
+    page = (
+        f"SELECT few.id, few.place FROM {{}} WHERE {after} ORDER BY few.place {order} NULLS LAST, few.id {order} "  # noqa: S608
+        f"LIMIT {part.limit:d} OFFSET {part.offset:d}"
     )
-    return sorted(map(_listed, rows), key=_position(listing.sort), reverse=listing.sort.is_descending)
+    return query, matching, page
 
 
 async def _rows(
@@ -429,25 +464,44 @@ async def _total(
     connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime
 ) -> tuple[int, bool]:
     """Return how many schedules match, and whether that is an estimate."""
+    expected = await _expected_total(connection, filters, source, totals, now)
+    if expected is not None:
+        return expected, True
+    stage, query = narrowest(filters, source, now)
+    (row,) = await fetch(
+        connection,
+        f"SELECT count(*) AS number FROM (SELECT FROM {stage.source} WHERE {query.text} "  # noqa: S608
+        f"LIMIT {COUNTED + 1:d}) AS few",
+        *query.values,
+    )
+    number: int = row["number"]
+    if number <= COUNTED:
+        return number, False
+    return await _estimated_total(connection, filters, source, totals, now, number), True
+
+
+async def _expected_total(
+    connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime
+) -> int | None:
+    """Return about how many schedules match if there are many and they need not be counted, else None."""
     key = (("filters", filters), ("source", source))
     known = totals.fresh(key, clock.monotonic())
-    if known is not None:
-        return known, True
+    if known is None:
+        known = await _surely_long(connection, filters, source, totals, now)
+        if known is not None:
+            totals.keep(key, known, clock.monotonic() + FRESH_SECONDS)
+    return known
+
+
+async def _estimated_total(
+    connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime, counted: int
+) -> int:
+    """Return how many schedules the planner expects to match, at least those that were counted."""
     stage, query = narrowest(filters, source, now)
-    matching = f"SELECT FROM {stage.source} WHERE {query.text}"
-    estimate = await _surely_long(connection, filters, source, totals, now)
-    if estimate is None:
-        (row,) = await fetch(
-            connection,
-            f"SELECT count(*) AS number FROM ({matching} LIMIT {COUNTED + 1:d}) AS few",  # noqa: S608
-            *query.values,
-        )
-        number: int = row["number"]
-        if number <= COUNTED:
-            return number, False
-        estimate = max(number, await estimated_rows(connection, matching, query.values))
-    totals.keep(key, estimate, clock.monotonic() + FRESH_SECONDS)
-    return estimate, True
+    sql = f"SELECT FROM {stage.source} WHERE {query.text}"
+    estimate = max(counted, await estimated_rows(connection, sql, query.values))
+    totals.keep((("filters", filters), ("source", source)), estimate, clock.monotonic() + FRESH_SECONDS)
+    return estimate
 
 
 async def _surely_long(
