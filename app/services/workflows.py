@@ -111,7 +111,7 @@ class WorkflowService:
                 require_absent()
                 before = await _changeable(connection, actor, workflow_id)
                 row = await workflows.save(connection, before, values, author_of(actor))
-                freed = await _freed(connection, before, row)
+                freed = await freed_by_change(connection, before, row)
         await self._ringer.executions(freed)
         return workflow_view(row), workflow_id is None
 
@@ -144,7 +144,7 @@ class WorkflowService:
             await self.check_secrets(connection, actor, before.user_profile_id, values)
             await self.check_limits(connection, before.user_profile_id, values)
             after = await workflows.save(connection, before, values, author_of(actor))
-            freed = await _freed(connection, before, after)
+            freed = await freed_by_change(connection, before, after)
         await self._ringer.executions(freed)
         return workflow_view(after)
 
@@ -213,7 +213,9 @@ async def limit_errors(
     return errors
 
 
-async def _freed(connection: Connection, before: StoredWorkflow, after: StoredWorkflow) -> Sequence[PendingRun]:
+async def freed_by_change(
+    connection: Connection, before: StoredWorkflow, after: StoredWorkflow
+) -> Sequence[PendingRun]:
     """Return the runs that do not wait for the former limit of their workflow any more."""
     return () if before.limit == after.limit else await permits.free_waiting_of_workflow(connection, after.id)
 

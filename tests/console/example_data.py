@@ -21,13 +21,16 @@ async def example_fleet(carillon: Carillon) -> dict[str, Json]:
     failing = await carillon.workflow(FAIL, name="invoice export", breaker_threshold=3, breaker_reset_seconds=3600)
     slow = await carillon.workflow({"id": "wait", "type": "core.delay", "config": {"seconds": 5}}, name="slow import")
     every = {"interval_seconds": SECONDS}
+    closed = (datetime.now(UTC) + timedelta(days=2)).date().isoformat()
+    await carillon.call("POST", "/calendars/", 201, json={"name": "stocktaking", "dates": [closed]})
     made = [
         await carillon.schedule(noop, name="heartbeat", **every),
-        await carillon.schedule(failing, name="invoices", max_retries=0, if_running="allow", **every),
+        await carillon.schedule(failing, name="invoices", max_retries=2, backoff_base_seconds=1, **every),
         await carillon.schedule(slow, name="import", if_running="skip", **every),
         await carillon.schedule(noop, name="paused for maintenance", cron="*/5 * * * *"),
         await carillon.schedule(noop, name="berlin at half past two", cron="30 2 * * *", timezone="Europe/Berlin"),
         await carillon.schedule(noop, name="month end", every="monthly"),
+        await carillon.schedule(noop, name="deliveries", cron="0 7 * * *", exclude_calendars=["stocktaking"]),
         *[await carillon.schedule(noop, name=name, cron="0 3 * * 1-5") for name in ODD_NAMES],
     ]
     schedules = {schedule["name"]: schedule for schedule in made}

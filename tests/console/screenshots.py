@@ -24,7 +24,7 @@ async def skipped_slot(carillon: Carillon, schedule: Json) -> str:
     return next(str(item["slot"]) for item in reversed(await carillon.ledger(schedule)) if item["outcome"] != "fired")
 
 
-def pages(schedules: dict[str, Json], skipped: str) -> dict[str, str]:
+def pages(schedules: dict[str, Json], skipped: str, run: str) -> dict[str, str]:
     """Return the addresses of the pages by the names of their pictures."""
     slow, berlin = schedules["import"]["id"], schedules["berlin at half past two"]["id"]
     names = (
@@ -48,6 +48,8 @@ def pages(schedules: dict[str, Json], skipped: str) -> dict[str, str]:
         "schedule": f"/schedules/{slow}?tab=explain&at={skipped}",
         "editor": f"/schedules/{berlin}?tab=edit",
         "workflow": "/workflows/2",
+        "run": f"/runs/{run}",
+        "views": "/schedules?q=status:active&sort=name",
     }
 
 
@@ -57,7 +59,8 @@ async def take(folder: Path) -> None:
         async with RunningCarillon(Path(data)) as running, open_browser() as browser:
             schedules = await example_fleet(running.carillon)
             await asyncio.sleep(FILL_SECONDS)
-            addresses = pages(schedules, await skipped_slot(running.carillon, schedules["import"]))
+            failed = (await running.carillon.runs(schedules["invoices"]))[-1]["id"]
+            addresses = pages(schedules, await skipped_slot(running.carillon, schedules["import"]), failed)
             await picture(browser, running, addresses, folder, "light")
             await picture(browser, running, addresses, folder, "dark")
             await picture(browser, running, addresses, folder, "light", phone=True)

@@ -71,6 +71,33 @@ async def test_a_run_that_waits_says_so_and_starts_when_the_limit_is_raised(
         await ended(carillon, [first, second])
 
 
+async def test_a_file_without_the_limit_lets_waiting_runs_start(
+    carillon: Carillon, settings: Settings, sink: Sink
+) -> None:
+    """At once, as a change of the workflow by a request does."""
+    await limit(carillon, max_concurrent=1)
+    released = asyncio.Event()
+    sink.hold_until(released)
+    nodes = [{"id": "start", "type": "trigger_schedule"}, http_node(sink.url)]
+    flow: Json = {"name": "w", "nodes": nodes, "edges": [{"from": "start", "to": nodes[1]["id"]}]}
+    plan = [{"name": name, "workflow": "w", "interval_seconds": 3600} for name in ("first", "second")]
+    document: Json = {"namespace": "n", "workflows": [{**flow, "limit": "crm"}], "schedules": plan}
+    steps = (await carillon.call("POST", "/apply/", json={"documents": [document]}))["steps"]
+    schedules = [{"id": step["id"]} for step in steps if step["kind"] == "schedule"]
+    async with working(settings):
+        for schedule in schedules:
+            await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+        await sink.wait_for_calls(1)
+        holder = sink.calls[0].headers["x-carillon-schedule"]
+        (other,) = [schedule for schedule in schedules if schedule["id"] != holder]
+        await waiting_run(carillon, other)
+        await carillon.call("POST", "/apply/", json={"documents": [{**document, "workflows": [flow]}]})
+        assert 0 == (await carillon.call("GET", "/limits/crm/"))["waiting"]
+        await sink.wait_for_calls(2)
+        released.set()
+        await ended(carillon, schedules)
+
+
 async def test_the_permit_of_a_dead_worker_is_free_once_its_run_is_lost(
     carillon: Carillon, settings: Settings, database: Database, sink: Sink
 ) -> None:

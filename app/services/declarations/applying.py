@@ -13,6 +13,7 @@ from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import Act, Key, Kind, Step, plan, undeclared
 from app.domain.errors import FieldError, InvalidError, UnavailableError
+from app.domain.executions import PendingRun
 from app.domain.field_errors import MOST_ERRORS
 from app.domain.limits import Quota
 from app.domain.schedules import ScheduledJob
@@ -76,6 +77,8 @@ class Rings(msgspec.Struct, frozen=True, kw_only=True):
     """What to ring for after the commit, and which executions to cancel."""
 
     changed: tuple[Changed, ...] = ()
+    # Runs that wait for no limit any more.
+    freed: tuple[PendingRun, ...] = ()
     called_off: tuple[UUID, ...] = ()
     # Whether a calendar was written, so that the schedules that use it have to be planned again.
     replans: bool = False
@@ -153,7 +156,7 @@ class DeclarationService:
         if self._ringer is None or request.dry_run:
             return
         await self._ringer.ticks(changed.job for changed in rings.changed)
-        await self._ringer.executions(run for changed in rings.changed for run in changed.pending)
+        await self._ringer.executions([*(run for changed in rings.changed for run in changed.pending), *rings.freed])
         await self._ringer.call_off(rings.called_off)
         if rings.replans and self._replanner is not None:
             # Workers do what fails here, as the change itself is stored.
@@ -193,12 +196,10 @@ class _Applying:
             return Rings(), Report(file.name, problems=file.problems)
         try:
             async with self._unit() as connection:
-                steps, written = await self._written(connection, file)
+                steps, rings = await self._written(connection, file)
         except BadFileError as error:
             return Rings(), Report(file.name, problems=error.problems)
-        done = (replace(step, status=written[step.key].job.status) if step.key in written else step for step in steps)
-        replans = any(step.key.kind is Kind.CALENDAR and step.act is not Act.KEEP for step in steps)
-        return Rings(changed=tuple(written.values()), replans=replans), Report(file.name, tuple(done))
+        return rings, Report(file.name, tuple(steps))
 
     async def rest(self) -> tuple[Rings, Report]:
         """Delete, or only report, what the files do not declare any more."""
@@ -212,7 +213,7 @@ class _Applying:
             return Rings(), Report("", problems=error.problems)
         return Rings(called_off=tuple(called_off)), Report("", tuple(steps))
 
-    async def _written(self, connection: Connection, file: DeclaredFile) -> tuple[list[Step], dict[Key, Changed]]:
+    async def _written(self, connection: Connection, file: DeclaredFile) -> tuple[list[Step], Rings]:
         await declarations.lock(connection, file.namespaces)
         there = await take_inventory(connection, file.namespaces)
         await self._require_owner(connection, file, there)
@@ -229,15 +230,17 @@ class _Applying:
         new = drafts(jobs.new, self._owner, self._limits.caps)
         await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
         await self._require_quota(connection, Quota.SCHEDULES, jobs.new)
-        workflow_ids = await write_workflows(connection, flows, self._by, there)
+        stored = await write_workflows(connection, flows, self._by, there)
         await schedules.lock(connection, [there.schedules[item.key].id for item in jobs.changed])
         created = await write_calendars(connection, dates, self._by, there)
         await declarations.add_calendars(connection, {key: row.id for key, row in adopted.calendars.items()} | created)
-        written = await write_schedules(connection, jobs, self._by, new, workflow_ids, there, self._limits.caps)
+        written = await write_schedules(connection, jobs, self._by, new, stored.ids, there, self._limits.caps)
         self.written |= {key: (there.schedules.get(key), changed.job) for key, changed in written.items()}
         schedule_ids = {key: changed.job.id for key, changed in written.items()}
-        ids = {**there.ids, **new_limits, **workflow_ids, **created, **schedule_ids}
-        return _with_ids(steps, ids), written
+        ids = {**there.ids, **new_limits, **stored.ids, **created, **schedule_ids}
+        done = [replace(step, status=written[step.key].job.status) if step.key in written else step for step in steps]
+        replans = any(step.key.kind is Kind.CALENDAR and step.act is not Act.KEEP for step in steps)
+        return _with_ids(done, ids), Rings(changed=tuple(written.values()), freed=stored.freed, replans=replans)
 
     async def _require_quota(self, connection: Connection, quota: Quota, new: Sequence[Item]) -> None:
         over = await quota_refusal(connection, self._limits, quota, self._owner.user_id, len(new)) if new else None

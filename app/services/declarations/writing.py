@@ -15,6 +15,7 @@ from app.domain.access import Actor, owner_for
 from app.domain.audit import Via
 from app.domain.declarations import Act, Key, Kind, Step
 from app.domain.errors import CarillonError, ConflictError, InvalidError, UnavailableError
+from app.domain.executions import PendingRun
 from app.domain.limits import Caps
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob, Status
@@ -30,6 +31,7 @@ from app.services.declarations.exporting import Adopted, Inventory
 from app.services.declarations.files import BadFileError, Item, Place, Problem, workflow_of
 from app.services.limits import add_limit, change_limit, remove_limit
 from app.services.schedules import draft, sound
+from app.services.workflows import freed_by_change
 
 PAUSED_NOTE = "declared as paused"
 GONE = "It was deleted in the meantime."
@@ -78,20 +80,29 @@ class Applier(msgspec.Struct, frozen=True):
         return Author(None, f"apply:{namespace}", self.actor, origin, on_behalf_of=owner)
 
 
-async def write_workflows(connection: Connection, flows: Work, by: Applier, there: Inventory) -> dict[Key, int]:
-    """Create and change workflows; return the ids of all workflows of the namespaces."""
+class WrittenWorkflows(msgspec.Struct, frozen=True):
+    """The ids of all workflows of the namespaces, and the runs that wait for no limit any more."""
+
+    ids: dict[Key, int]
+    freed: tuple[PendingRun, ...]
+
+
+async def write_workflows(connection: Connection, flows: Work, by: Applier, there: Inventory) -> WrittenWorkflows:
+    """Create and change workflows."""
+    freed: list[PendingRun] = []
     for item in sorted(flows.changed, key=lambda item: there.workflow_ids[item.key]):
         before = await workflows.lock_to_change(connection, there.workflow_ids[item.key])
         if before is None:
             raise BadFileError(item.place.problem("", GONE))
-        await workflows.save(connection, before, item.declared.values, by.author(item.key.namespace))
+        after = await workflows.save(connection, before, item.declared.values, by.author(item.key.namespace))
+        freed += await freed_by_change(connection, before, after)
     new = {}
     for item in flows.new:
         author = by.author(item.key.namespace)
         row = await workflows.add(connection, owner_for(by.owner, None), item.declared.values, author)
         new[item.key] = row.id
     await declarations.add_workflows(connection, new)
-    return {**there.workflow_ids, **new}
+    return WrittenWorkflows({**there.workflow_ids, **new}, tuple(freed))
 
 
 async def adoptable(connection: Connection, items: Iterable[Item], owner: Actor, there: Inventory) -> Adopted:

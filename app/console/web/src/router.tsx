@@ -1,7 +1,7 @@
 /** The addresses of the console. Every filter is part of the address, so that any view can be shared. */
 
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
-import { Missing, Shell } from "./shell/Shell";
+import { Broken, Missing, Shell } from "./shell/Shell";
 
 export type Search = Record<string, string | undefined>;
 
@@ -125,6 +125,7 @@ export const router = createRouter({
     sessions,
   ]),
   defaultPreload: "intent",
+  defaultErrorComponent: Broken,
   // Addresses stay readable: `?q=status:paused`, not JSON.
   parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
   stringifySearch: (search) => {

@@ -29,11 +29,11 @@ export function Events({ filter, zone, withObject }: { filter: Query; zone?: str
         events.length ? (
           <div className="stack">
             <div className="scroll">
-              <table className="plain">
+              <table className="plain events">
                 <thead>
                   <tr>
                     {columns.map((name) => (
-                      <th key={name} scope="col">
+                      <th key={name} scope="col" className={`event-${name}`}>
                         {t(`audit.${name}`)}
                       </th>
                     ))}
@@ -71,7 +71,7 @@ function Row({ event, zone, withObject }: { event: AuditEvent; zone?: string; wi
       </td>
       <td>
         <Name>{event.actor ?? "–"}</Name>
-        {event.on_behalf_of ? (
+        {event.on_behalf_of && !event.actor?.endsWith(` for ${event.on_behalf_of}`) ? (
           <div className="soft small">
             {t("for")} <Name>{event.on_behalf_of}</Name>
           </div>
@@ -108,7 +108,12 @@ const PLACES: Record<string, "/schedules/$id" | "/workflows/$id" | "/runs/$id"> 
 };
 
 function ObjectLink({ event }: { event: AuditEvent }) {
-  const name = <Name>{event.object_name || event.object_id || ""}</Name>;
+  const text = event.object_name || event.object_id || "";
+  const name = (
+    <span className="clamped" title={text}>
+      <Name>{text}</Name>
+    </span>
+  );
   const place = PLACES[event.object_type];
   const isGone = event.action.endsWith("_deleted");
   if (!place || !event.object_id || isGone) return name;

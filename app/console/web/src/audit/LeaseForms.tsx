@@ -65,7 +65,7 @@ function Token({ token, onClose }: { token: string; onClose: () => void }) {
   return (
     <>
       <p>{t("agents.tokenOnce")}</p>
-      <pre tabIndex={0} aria-label={t("agents.token")}>
+      <pre tabIndex={0} className="token" aria-label={t("agents.token")}>
         {token}
       </pre>
       <div className="actions">

@@ -8,7 +8,7 @@ import { fleet, stats } from "../api/client";
 import type { Forecast, Spread } from "../api/types";
 import { Loaded, Problem, Time, useZone } from "../ui/controls";
 import { clockText, instantText } from "../ui/time";
-import { bucketsAbove, capacityOf, type Capacity } from "./capacity";
+import { bucketsAbove, capacityOf, isTooMany, type Capacity } from "./capacity";
 import { busiest, firesAt, heatRows } from "./heat";
 import { SpreadForm } from "./SpreadForm";
 import { WhatIf, type Change } from "./WhatIf";
@@ -127,7 +127,8 @@ function Heat({ forecast }: { forecast: Forecast }) {
       {capacity ? (
         <p className="soft">
           {t("capacity", { count: capacity.runs, at: instantText(capacity.at, zone), days: MEASURED_DAYS })}{" "}
-          <strong>{t("above", { count: bucketsAbove(forecast.buckets, capacity) })}</strong>
+          {t("above", { count: bucketsAbove(forecast.buckets, capacity) })}{" "}
+          {capacity.lateFrom === null ? null : <strong>{t("lateFrom", { count: capacity.lateFrom })}</strong>}
         </p>
       ) : null}
       <div className="heat" aria-hidden="true">
@@ -145,7 +146,7 @@ function Heat({ forecast }: { forecast: Forecast }) {
             {row.cells.map((cell) => (
               <span
                 key={cell.at}
-                className={capacity && cell.fires > capacity.runs ? "heat-cell above" : "heat-cell"}
+                className={isTooMany(cell.fires, capacity) ? "heat-cell above" : "heat-cell"}
                 title={t("bucket", { count: cell.fires, at: instantText(cell.at, zone) })}
                 style={{ "--heat": cell.heat } as object}
               >

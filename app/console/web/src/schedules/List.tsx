@@ -68,7 +68,6 @@ export default function List() {
       <SavedViews q={q} sort={sort} />
       <div className="row">
         <Facets parsed={parsed} onChange={(next) => setSearch(searchText(next))} />
-        <span className="grow" />
         {newer.count > 0 ? (
           <button type="button" onClick={newer.show}>
             ↑ {live("newer", { count: newer.count })}

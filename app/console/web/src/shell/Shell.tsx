@@ -220,6 +220,24 @@ function Banners() {
   );
 }
 
+/** Instead of a page that could not be drawn; the navigation stays. */
+export function Broken({ error }: { error: unknown }) {
+  const t = useTranslations("app");
+  return (
+    <div className="page">
+      <div className="empty" role="alert">
+        <h1>{t("broken")}</h1>
+        <p>
+          <code>{String(error)}</code>
+        </p>
+        <button type="button" onClick={() => location.reload()}>
+          {t("reload")}
+        </button>
+      </div>
+    </div>
+  );
+}
+
 export function Missing() {
   const t = useTranslations("app");
   return (

@@ -4,14 +4,16 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { useTranslations } from "use-intl";
 import { fleet } from "../api/client";
+import { useOverview } from "../shell/Shell";
 import { Loaded, Name, Time, useZone } from "../ui/controls";
-import { clockText, instantText } from "../ui/time";
+import { instantText } from "../ui/time";
 import { daysOf } from "./agenda";
 import { Week } from "./Week";
 
 const route = getRouteApi("/upcoming");
 const HOURS = [1, 6, 24, 72, 168];
 const HOUR_MS = 3_600_000;
+const MOST = 500;
 
 export default function Upcoming() {
   const t = useTranslations("upcoming");
@@ -65,52 +67,58 @@ export default function Upcoming() {
 function Agenda({ hours }: { hours: string }) {
   const t = useTranslations("upcoming");
   const zone = useZone();
+  const isOff = useOverview().data?.schedules_enabled === false;
   const query = useQuery({
     queryKey: ["upcoming", hours],
     queryFn: () => {
       const now = Date.now();
       const until = new Date(now + Number(hours) * HOUR_MS);
-      return fleet.upcoming({ from: new Date(now).toISOString(), to: until.toISOString(), limit: 500 });
+      return fleet.upcoming({ from: new Date(now).toISOString(), to: until.toISOString(), limit: MOST });
     },
     refetchInterval: 30_000,
     retry: false,
   });
   return (
     <Loaded query={query}>
-      {(page) =>
-        page.items.length ? (
-          daysOf(page.items, zone).map((day) => (
+      {({ items }) => (
+        <>
+          {isOff ? <p className="note warn">{t("off")}</p> : null}
+          {daysOf(items, zone).map((day) => (
             <section key={day.day} className="card stack">
               <h2>
                 {day.day} <span className="soft">{zone}</span>
               </h2>
-              <table className="plain">
+              <table className="plain agenda">
                 <tbody>
-                  {day.items.map((item, index) => (
-                    <tr key={index}>
-                      <td>
-                        <time dateTime={item.at} title={instantText(item.at, "UTC")}>
-                          {clockText(item.at, zone)}
+                  {day.rows.map((row) => (
+                    <tr key={row.clock + row.item.schedule_id}>
+                      <td className="nowrap">
+                        <time dateTime={row.at} title={instantText(row.at, "UTC")}>
+                          {row.clock}
                         </time>
                       </td>
                       <td>
-                        <Link to="/schedules/$id" params={{ id: item.schedule_id }}>
-                          <Name>{item.schedule_name}</Name>
+                        <Link to="/schedules/$id" params={{ id: row.item.schedule_id }}>
+                          <Name>{row.item.schedule_name}</Name>
                         </Link>
+                        {row.items.length > 1 ? <span className="soft"> × {row.items.length}</span> : null}
                       </td>
                       <td className="soft small">
-                        {item.slot && item.slot !== item.at ? <Time at={item.slot} /> : null}
+                        <Name>{row.item.workflow_name}</Name>
+                      </td>
+                      <td className="soft small">
+                        {row.items.length === 1 && row.item.slot !== row.at ? <Time at={row.item.slot} /> : null}
                       </td>
                     </tr>
                   ))}
                 </tbody>
               </table>
             </section>
-          ))
-        ) : (
-          <div className="card empty">{t("empty")}</div>
-        )
-      }
+          ))}
+          {items.length === 0 ? <div className="card empty">{t("empty")}</div> : null}
+          {items.length === MOST ? <p className="soft">{t("cut", { count: MOST })}</p> : null}
+        </>
+      )}
     </Loaded>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { useMemo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
+import { useEffect, useMemo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
 import { useTranslations } from "use-intl";
 import { fleet, schedules } from "../api/client";
 import type { ClosedSpan, Upcoming } from "../api/types";
@@ -11,6 +11,7 @@ import { BulkDialog } from "../schedules/BulkBar";
 import { useOverview } from "../shell/Shell";
 import { Loaded, Name, ScopedButton, useAct, useZone } from "../ui/controls";
 import { clockText, instantText } from "../ui/time";
+import { daysOf } from "./agenda";
 import {
   BUCKET_SECONDS,
   closedIn,
@@ -51,10 +52,10 @@ export function Week({ span, onSpan }: { span?: TimeSpan; onSpan: (span?: TimeSp
       {({ closed = [] }) => (
         <>
           {isOff ? <p className="note warn">{t("off")}</p> : null}
+          <Closed spans={closed} />
           <div className="card scroll" role="region" aria-label={t("week")} tabIndex={0}>
             <Grid days={days} closed={closed} isOff={isOff} picked={span} onPick={onSpan} />
           </div>
-          <Closed spans={closed} />
           {span ? (
             <Picked key={span.from + span.to} span={span} />
           ) : (
@@ -185,9 +186,14 @@ function Picked({ span }: { span: TimeSpan }) {
     queryFn: () => fleet.upcoming({ from: span.from, to: justBefore(span.to), limit: SHOWN }),
     retry: false,
   });
+  const panel = useRef<HTMLElement>(null);
+  // The grid is taller than most screens.
+  useEffect(() => {
+    void panel.current?.scrollIntoView({ block: "nearest" });
+  }, [query.isPending]);
   const [from, to] = [instantText(span.from, zone, false), instantText(span.to, zone, false)];
   return (
-    <section className="card stack" aria-label={t("inHour")}>
+    <section ref={panel} className="card stack" aria-label={t("inHour")}>
       <h2>
         {from} – {from.slice(0, 10) === to.slice(0, 10) ? clockText(span.to, zone) : to} <span className="soft">{zone}</span>
       </h2>
@@ -195,9 +201,12 @@ function Picked({ span }: { span: TimeSpan }) {
         {({ items }) =>
           items.length ? (
             <>
-              <SpanActions items={items} until={span.to} />
+              {items.length < SHOWN ? (
+                <SpanActions items={items} until={span.to} />
+              ) : (
+                <p className="soft">{t("cut", { count: SHOWN })}</p>
+              )}
               <Fires items={items} />
-              {items.length === SHOWN ? <p className="soft">{t("cut", { count: SHOWN })}</p> : null}
             </>
           ) : (
             <p className="soft">{t("empty")}</p>
@@ -254,34 +263,43 @@ function useSkip() {
   };
 }
 
-/** Fires with their times, schedules, and the button that leaves the slot out. */
+/** Fires with their times, schedules, and the button that leaves their slots out. */
 function Fires({ items }: { items: Upcoming[] }) {
-  const t = useTranslations("skip");
+  const t = useTranslations("upcoming");
   const zone = useZone();
   const skip = useSkip();
+  const days = daysOf(items, zone);
   return (
-    <table className="plain">
+    <table className="plain agenda">
       <tbody>
-        {items.map((item) => (
-          <tr key={`${item.schedule_id} ${item.slot}`}>
-            <td>
-              <time dateTime={item.at}>{clockText(item.at, zone)}</time>
-            </td>
-            <td>
-              <Link to="/schedules/$id" params={{ id: item.schedule_id }} search={{ tab: "explain", at: item.slot }}>
-                <Name>{item.schedule_name}</Name>
-              </Link>
-            </td>
-            <td className="soft small">
-              <Name>{item.workflow_name}</Name>
-            </td>
-            <td className="actions">
-              <ScopedButton needs="operate" onClick={() => void skip([item])}>
-                {t("this")}
-              </ScopedButton>
-            </td>
-          </tr>
-        ))}
+        {days.flatMap(({ day, rows }) =>
+          rows.map((row) => (
+            <tr key={day + row.clock + row.item.schedule_id}>
+              <td className="nowrap">
+                {days.length > 1 ? <span className="soft">{day.slice(5)} </span> : null}
+                <time dateTime={row.at}>{row.clock}</time>
+              </td>
+              <td>
+                <Link
+                  to="/schedules/$id"
+                  params={{ id: row.item.schedule_id }}
+                  search={{ tab: "explain", at: row.item.slot }}
+                >
+                  <Name>{row.item.schedule_name}</Name>
+                </Link>
+                {row.items.length > 1 ? <span className="soft"> × {row.items.length}</span> : null}
+              </td>
+              <td className="soft small">
+                <Name>{row.item.workflow_name}</Name>
+              </td>
+              <td>
+                <ScopedButton needs="operate" onClick={() => void skip(row.items)}>
+                  {t("skipAll", { count: row.items.length })}
+                </ScopedButton>
+              </td>
+            </tr>
+          )),
+        )}
       </tbody>
     </table>
   );
