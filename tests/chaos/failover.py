@@ -19,7 +19,7 @@ from tests.chaos.gathering import gather
 from tests.chaos.report import Report
 from tests.chaos.run import OURS, SETTINGS
 from tests.support.carillon import until
-from tests.support.postgres_pair import PostgresPair
+from tests.support.postgres_pair import PostgresPair, wait_for_replica
 from tests.support.redis_servers import Switchable
 
 # Between two faults, so that the load is back on its way.
@@ -43,8 +43,8 @@ class FailingOver(Deployment):
     async def _start_stores(self) -> None:
         self.pair.__enter__()
         self.postgres = self.pair.primary
-        self.pair.add_replica()
-        await self.pair.wait_for_replica()
+        await self.pair.add_replica()
+        await wait_for_replica(self.pair.primary)
         await self.switchable.__aenter__()
 
     async def _stop_stores(self) -> None:
@@ -58,8 +58,8 @@ class FailingOver(Deployment):
 
     async def mend(self) -> None:
         """Give both stores a second server again."""
-        self.pair.add_replica()
-        await self.pair.wait_for_replica()
+        await self.pair.add_replica()
+        await wait_for_replica(self.pair.primary)
         await self.switchable.revive()
 
     async def _stores(self, name: str) -> dict[str, str]:  # noqa: ARG002 - all have the same

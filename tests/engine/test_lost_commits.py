@@ -48,7 +48,7 @@ async def test_what_was_acknowledged_and_lost_is_done_again(
 ) -> None:
     """No slot is left out, calls that are repeated carry the key of the first ones, and log and metric say so."""
     await migrate(pair.primary.url)
-    pair.add_replica()
+    await pair.add_replica()
     before = lost_commits()
     settings = settings_on(pair.url, redis_url, tmp_path)
     with capture_logs() as events:
