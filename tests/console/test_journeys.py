@@ -500,6 +500,8 @@ async def test_a_run_laid_over_the_canvas(worked: Visitor, carillon: Carillon) -
     await page.get_by_role("button", name="Run now").click()
     await page.wait_for_url("**/runs/*")
     await expect(page.get_by_text("Node 'work': boom").first).to_be_visible()
+    await page.get_by_role("button", name="Copy as curl").click()
+    await expect(page.get_by_text("Copied.")).to_be_visible()
     await page.get_by_role("link", name="Show on the canvas").click()
     canvas = page.get_by_role("region", name="Canvas")
     for step, state in (("before", "Success"), ("work", "Failed"), ("after", "Not reached")):

@@ -440,6 +440,8 @@ const de: Messages = {
     secrets: "Geheimnisse sind durch *** ersetzt.",
     attempts: "Versuche für diesen Termin",
     after: "nach {time}",
+    curlOfCall: "Aufruf als curl kopieren",
+    curlText: "Wie der Workflow ihn jetzt hat; Vorlagen und Geheimnisse sind nicht eingesetzt.",
   },
   breakers: {
     title: "Schutzschalter",

@@ -439,6 +439,8 @@ const en = {
     secrets: "Secrets are replaced by ***.",
     attempts: "Attempts at this slot",
     after: "after {time}",
+    curlOfCall: "Copy the call as curl",
+    curlText: "As the workflow has it now; templates and secrets are not filled in.",
   },
   breakers: {
     title: "Breakers",
