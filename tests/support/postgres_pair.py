@@ -129,6 +129,8 @@ class PostgresPair:
 
     def __exit__(self, *_: object) -> None:
         for server in self._servers:
+            # At once: nobody needs the data again.
+            server.process.send_signal(signal.SIGQUIT)
             server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
