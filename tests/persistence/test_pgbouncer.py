@@ -12,7 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.embedded.accounts import UNPRIVILEGED, postgres_install
+from app.embedded.accounts import postgres_install, server_account
+from app.embedded.child_process import Command
 from app.persistence.connection_pool import driver_of
 from app.persistence.database import SERVER_SETTINGS, Database
 from tests.support.api_server import serving
@@ -76,13 +77,13 @@ class PgBouncer:
         await until(listens)
 
     def _run(self) -> None:
-        self._process = subprocess.Popen(
-            [self._program, str(self.folder / "pgbouncer.ini")],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        command = Command(
+            argv=(self._program, str(self.folder / "pgbouncer.ini")),
             env=self._environ,
-            user=UNPRIVILEGED.uid,
-            group=UNPRIVILEGED.gid,
+            account=server_account(self.folder / "none"),
+        )
+        self._process = subprocess.Popen(
+            command.launcher_argv(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environ
         )
 
     def kill(self) -> None:

@@ -14,6 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from app.embedded.accounts import valkey_install
+from app.embedded.child_process import Command
+from app.embedded.server import SERVER_ENVIRONMENT
 from tests.support.carillon import until
 from tests.support.watched_process import free_port
 
@@ -68,7 +70,9 @@ class RedisServer:
         # A Sentinel and a node of a cluster write to their files.
         file = self._folder / "server.conf"
         file.write_text("".join(f"{name} {value}\n" for name, value in self._options.items()))
-        command = [str(valkey_install().program("valkey-server")), str(file), *self._arguments]
+        argv = (str(valkey_install().program("valkey-server")), str(file), *self._arguments)
+        # It dies with this process.
+        command = Command(argv=argv, env=SERVER_ENVIRONMENT).launcher_argv()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     async def ask(self, *words: Any) -> Any:
