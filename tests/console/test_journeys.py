@@ -267,6 +267,17 @@ async def test_a_limit_is_made_and_shows_who_waits(visitor: Visitor, fleet: Flee
     waiting = page.get_by_role("region", name="crm")
     await expect(waiting).to_contain_text(re.compile(r"\d+ runs wait"))
     await expect(waiting.get_by_role("row", name="sync the crm").first).to_contain_text("waits for limit:crm")
+    mia = await fleet.carillon.member("mia-with-limits")
+    for owner in (fleet.carillon, mia):
+        await owner.call("POST", "/limits/", 201, json={"name": "spare", "max_concurrent": 2})
+    await page.reload()
+    spare = page.get_by_role("region", name="spare")
+    await expect(spare.filter(has_text="of user").get_by_role("button")).to_have_count(0)
+    await spare.get_by_role("button", name="Delete").click()
+    await expect(dialog).to_contain_text("Delete the limit spare?")
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(spare).to_have_count(1)
+    assert 2 == (await mia.call("GET", "/limits/spare/"))["max_concurrent"]
 
 
 async def test_by_keyboard_alone(visitor: Visitor, fleet: Fleet) -> None:

@@ -40,6 +40,7 @@ export interface Schedule {
   workflow_id: number;
   workflow_name?: string;
   trigger_node_id: string | null;
+  user_profile_id: number;
   owner_kind: string;
   owner_id: string;
   interval_seconds: number | null;
