@@ -239,10 +239,16 @@ async def test_the_work_of_an_agent_is_reviewed(visitor: Visitor, fleet: Fleet) 
     assert [] == await visitor.problems_in_both_themes()
     await dialog.get_by_role("button", name="Adopt the schedule").click()
     await expect(card).to_contain_text("1 schedule was made with it")
+    await agent.schedule(workflow, name="not yet seen", cron="0 7 * * *", total_repeats=1)
     await card.get_by_role("button", name="Revoke").click()
     await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     await expect(card).to_contain_text("Revoked")
     assert "lease_revoked" == (await fleet.carillon.get(schedule))["status_reason"]
+    await expect(review).to_contain_text("The lease has ended.")
+    await expect(review.get_by_role("button", name=re.compile("Approve|Revoke"))).to_have_count(0)
+    await review.get_by_role("button", name="Adopt schedules").click()
+    await dialog.get_by_role("button", name="Adopt 2 schedules").click()
+    await expect(review).to_be_hidden()
 
 
 async def test_a_limit_is_made_and_shows_who_waits(visitor: Visitor, fleet: Fleet) -> None:

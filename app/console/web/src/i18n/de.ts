@@ -546,6 +546,7 @@ const de: Messages = {
     repeats: "Läufe höchstens",
     approved: "Genehmigt.",
     lookAgain: "Die Lease hat sich inzwischen geändert. Sehen Sie noch einmal nach, bevor Sie zustimmen.",
+    leaseEnded: "Die Lease ist beendet. Übernehmen Sie die Zeitpläne, um sie zu behalten.",
     revoked: "Die Lease ist widerrufen.",
     revokeTitle: "Lease für {name} widerrufen",
     revokeText: "Ihr Token gilt sofort nicht mehr, ihre Zeitpläne werden angehalten, und was sie gerade ausführen, wird abgebrochen.",

@@ -545,6 +545,7 @@ const en = {
     repeats: "Runs at most",
     approved: "Approved.",
     lookAgain: "The lease has changed meanwhile. Look again before you approve.",
+    leaseEnded: "The lease has ended. Adopt the schedules to keep them.",
     revoked: "The lease is revoked.",
     revokeTitle: "Revoke the lease of {name}",
     revokeText: "Its token is refused at once, its schedules are paused, and what they run is cancelled.",
