@@ -408,6 +408,12 @@ async def test_a_peak_is_spread(worked: Visitor, carillon: Carillon) -> None:
     await spread.get_by_role("button", name="Undo").click()
     await expect(spread).to_contain_text("Undone. 11 of 11 done, 0 failed")
     assert {"0"} == set(await minutes_of(carillon))
+    await expect(heat).to_contain_text("Peak: 12")
+    tried = page.get_by_role("region", name="What if")
+    await tried.get_by_role("textbox", name="Cron").fill(f"30 {peak.hour} * * *")
+    await tried.get_by_role("combobox").fill("night 0")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text(re.compile(r"goes from 12 to 11\."))).to_be_visible()
 
 
 async def minutes_of(carillon: Carillon) -> set[str]:
