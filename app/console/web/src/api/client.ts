@@ -81,7 +81,7 @@ export const fleet = {
   search: (q: string) => getNew<{ items: t.Found[] }>("/search/", { q }),
   forecast: (body: object) => postNew<t.Forecast>("/forecast/", body),
   spread: (body: object) => postNew<t.Spread>("/forecast/spread/", body),
-  upcoming: (query: Query) => getNew<t.Page<t.Upcoming>>("/upcoming/", query),
+  upcoming: (query: Query) => getNew<t.UpcomingList>("/upcoming/", query),
   audit: (query: Query) => getNew<t.Page<t.AuditEvent>>("/audit/", query),
   timezones: () => getNew<{ items: (string | { name: string })[] }>("/timezones/"),
 };

@@ -319,6 +319,12 @@ export interface Upcoming {
   timezone: string;
 }
 
+export interface UpcomingList {
+  items: Upcoming[];
+  /** False if `limit` or the time of the search ended the list. */
+  is_complete: boolean;
+}
+
 export interface BulkRequest {
   action: string;
   ids?: string[];

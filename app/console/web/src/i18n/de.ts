@@ -259,7 +259,7 @@ const de: Messages = {
     undoAll: "Alle doch auslösen",
     undone: "Er wird doch ausgelöst.",
     planned: "Werden ausgelassen",
-    none: "Kein kommender Termin wird ausgelassen.",
+    none: "Keiner der nächsten {count} Termine wird ausgelassen.",
   },
   editor: {
     labels: "Labels, zum Beispiel team=core, env=prod",
@@ -372,6 +372,7 @@ const de: Messages = {
     pauseThem: "{count, plural, one {Diesen Zeitplan bis {at} anhalten} other {Diese # Zeitpläne bis {at} anhalten}}",
     drag: "Ziehen Sie über Stunden, oder halten Sie die Umschalttaste, um eine Spanne zu wählen.",
     cut: "Die ersten {count} werden gezeigt.",
+    partial: "Es kann mehr fällig sein: die Suche wurde beendet, bevor sie alle Zeitpläne angesehen hatte.",
   },
   bulk: {
     label: "Aktionen für die Auswahl",

@@ -258,7 +258,7 @@ const en = {
     undoAll: "Let all of them fire",
     undone: "It fires after all.",
     planned: "To be left out",
-    none: "No slot to come is left out.",
+    none: "None of the next {count} slots is left out.",
   },
   editor: {
     labels: "Labels, for example team=core, env=prod",
@@ -371,6 +371,7 @@ const en = {
     pauseThem: "{count, plural, one {Pause this schedule until {at}} other {Pause these # schedules until {at}}}",
     drag: "Drag over hours, or hold Shift, to pick a span.",
     cut: "The first {count} are shown.",
+    partial: "More may be due: the search was stopped before it had looked at all schedules.",
   },
   bulk: {
     label: "Actions on the selection",
