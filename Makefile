@@ -103,6 +103,7 @@ sbom: $(STAMP)
 # Upgrades a busy deployment from the last release to this tree and back, ROUNDS times, and checks every slot.
 ROUNDS ?= 5
 rolling: $(STAMP)
+	$(BIN)/python -m tests.chaos.failover --rounds 2
 	$(BIN)/python -m tests.releases.rolling --rounds $(ROUNDS)
 
 # Measures Carillon and comparable schedulers in one run; prints a table and writes bench.json and bench.svg.

@@ -7,6 +7,7 @@
 - ``fields``: fields of objects from options, files and an editor.
 - ``interaction``: questions, progress, and waiting for runs and operations.
 - ``schedules``, ``schedule_changes``, ``runs``: the verbs of ``schedule`` and ``run``, over HTTP.
+- ``plans``: plans of changes as text.
 - ``completion``: the script that completes commands, options and names in a shell.
 - ``workflows``, ``load``: the verbs of ``workflow`` and ``load``.
 - ``resources``: the nouns whose verbs are those of the API, such as ``notification`` and ``team``.

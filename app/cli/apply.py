@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from app.cli.accounts import OnDatabase, uses_database
 from app.cli.interaction import Progress
 from app.cli.main import BAD_INPUT, exit_on_bad_input, print_errors
 from app.cli.options import REACH, Reach
+from app.cli.plans import effect_lines
 from app.client.connection import API, Connection
 from app.client.errors import ApiError, ClientError, Exit
 from app.domain.declarations import ABSENT, Act, Difference, Key, Kind, Step
@@ -95,6 +96,10 @@ def plan(
     return Exit.WOULD_CHANGE if printer.has_changes else Exit.DONE
 
 
+# What changes do to coming runs, as lines by object.
+Effects = Mapping[Key, Sequence[str]]
+
+
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """How files are applied."""
 
@@ -130,7 +135,7 @@ def apply_over_http(connection: Connection, sources: Sequence["Source"], wish: W
     for done, group in enumerate(groups):
         progress.show(done, len(groups))
         try:
-            steps = _applied(connection, group, wish)
+            steps, effects = _applied(connection, group, wish)
         except ApiError as error:
             if error.code is not Exit.BAD_INPUT or not error.lines:
                 raise _too_large(error) from None
@@ -140,17 +145,20 @@ def apply_over_http(connection: Connection, sources: Sequence["Source"], wish: W
             progress.end()
         left |= {step.key: step for step in steps if step.act is Act.LEAVE}
         declared |= {step.key for step in steps if step.act is not Act.LEAVE}
-        printer.print_steps(
-            group[0].name if len(group) == 1 else "", [step for step in steps if step.act is not Act.LEAVE]
-        )
+        kept = [step for step in steps if step.act is not Act.LEAVE]
+        printer.print_steps(group[0].name if len(group) == 1 else "", kept, effects)
     if not printer.has_failed:
         # What one file does not declare another one may.
         printer.print_steps("", [step for key, step in left.items() if key not in declared])
 
 
-def _applied(connection: Connection, sources: Sequence["Source"], wish: Wish) -> list[Step]:
+def _applied(connection: Connection, sources: Sequence["Source"], wish: Wish) -> tuple[list[Step], Effects]:
+    """Return the steps, and for changed schedules what a dry run says of their coming runs."""
     body = {"yaml": "\n---\n".join(map(_text, sources)), "dry_run": wish.dry_run, "prune": wish.prune}
-    return [step_of(step) for step in connection.call("POST", "/apply/", body)["steps"]]
+    views = connection.call("POST", "/apply/", body)["steps"]
+    steps = [step_of(view) for view in views]
+    planned = ((step.key, view["plan"]) for step, view in zip(steps, views, strict=True) if step.act is Act.CHANGE)
+    return steps, {key: effect_lines(plan) for key, plan in planned if plan}
 
 
 def _too_large(error: ApiError) -> ClientError:
@@ -239,10 +247,10 @@ class ReportPrinter:
         """Whether something was changed, or would be."""
         return any(self._counts[act] for act in CHANGES)
 
-    def print_steps(self, file: str, steps: Iterable[Step]) -> None:
-        """Print the steps of one file, or those about objects that no file declares."""
+    def print_steps(self, file: str, steps: Iterable[Step], effects: Effects | None = None) -> None:
+        """Print the steps of one file, or those about objects that no file declares; with their effects on runs."""
         steps = list(steps)
-        lines = diff_lines(steps, verbose=self._verbose)
+        lines = diff_lines(steps, effects or {}, verbose=self._verbose)
         if lines and file and self._with_file_names:
             self._console.print(f"{file}:", markup=False, highlight=False, soft_wrap=True)
         for line in lines:
@@ -267,11 +275,15 @@ def summary(counts: Counter[Act], *, dry_run: bool) -> str:
     return f"{'Dry run, nothing is written: ' if dry_run else ''}{', '.join(parts)}."
 
 
-def diff_lines(steps: Iterable[Step], *, verbose: bool) -> list[Text]:
-    """Return a line for each object that changes; with ``verbose`` for each object."""
+def diff_lines(steps: Iterable[Step], effects: Effects, *, verbose: bool) -> list[Text]:
+    """Return a line for each object that changes, and its effects below; with ``verbose`` for each object."""
     shown = [step for step in steps if verbose or step.act is not Act.KEEP]
     with_namespace = len({step.key.namespace for step in shown}) > 1
-    return [_line(step, with_namespace=with_namespace) for step in shown]
+    lines: list[Text] = []
+    for step in shown:
+        lines.append(_line(step, with_namespace=with_namespace))
+        lines += (Text(f"  {line}", style="dim") for line in effects.get(step.key, ()))
+    return lines
 
 
 def _line(step: Step, *, with_namespace: bool) -> Text:

@@ -125,7 +125,7 @@ def spread(
     yes: Yes = False,
     options: Print = PRINT,
 ) -> int:
-    """Propose changes that spread the runs, with the peak before and after. The exit code is 8 if there are any."""
+    """Propose changes that spread the runs, with the peak before and after."""
     body: dict[str, Any] = {"max_shift_seconds": max_shift, "filter": parse_filter(filter), "by_jitter": by_jitter}
     with options.connect() as connection:
         answer = newer(lambda: connection.call("POST", "/forecast/spread/", body), "proposals to spread the load")
@@ -133,7 +133,7 @@ def spread(
         print_answer(answer, changes, options, CHANGE)
         say(spread_sentence(answer))
         if not apply or not changes:
-            return Exit.WOULD_CHANGE if changes else Exit.DONE
+            return Exit.DONE
         confirm(f"Change {len(changes):,} schedules?", yes=yes)
         _change_all(connection, changes)
     return Exit.DONE

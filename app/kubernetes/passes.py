@@ -5,8 +5,9 @@ in Carillon, and what an interrupted pass left undone.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -41,12 +42,16 @@ from app.observability.logs import Outage
 from app.observability.metrics import OPERATOR_PASSES
 
 PASSES_AT_ONCE = 4
+# Changes of objects in one pass.
+WRITES_AT_ONCE = 8
 MOST_CONFLICTS = 5
 # A schema or an admission webhook refuses the change of one object; others need not wait for it.
 OBJECT_REFUSED = {400, 422}
 TAKEN = Verdict(Reason.NAME_TAKEN, "An older object of the namespace declares this name.")
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class CarillonServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,13 +112,16 @@ class Passes:
         OPERATOR_PASSES.labels("failed").inc()
         if verdict.reason is Reason.UNREACHABLE:
             self._outage.report(namespace, verdict.message)
-        for resource in resources:
-            is_away = verdict.reason is Reason.UNREACHABLE
+        is_away = verdict.reason is Reason.UNREACHABLE
+
+        async def write(resource: Resource) -> None:
             is_seen = resource.status.get("observedGeneration") == resource.generation and resource.is_ready
             if resource.is_deleting and resource.leaves_nothing and not is_away:
                 await self._remove_finalizer(resource)
             elif not (is_away and is_seen):
                 await self._write_status(resource, verdict, str(resource.status.get("id") or "") or None, None)
+
+        await _for_each(resources, write)
         return False
 
     def _carry_out(self, namespace: str, resources: Sequence[Resource]) -> _Outcome:
@@ -137,19 +145,22 @@ class Passes:
 
     async def _write(self, resources: Sequence[Resource], outcome: _Outcome) -> None:
         owners = claimants(resources)
-        for resource in resources:
+
+        async def write(resource: Resource) -> None:
             if resource.uid in outcome.removed:
                 await self._remove_finalizer(resource)
-                continue
+                return
             is_owner = owners[resource.claim] is resource
             verdict = outcome.applied.verdicts.get(resource.claim, AS_DECLARED) if is_owner else TAKEN
             object_id = outcome.applied.ids.get(resource.claim) if is_owner else None
             schedule = outcome.schedules.get(object_id or "") if resource.kind is Kind.SCHEDULE else None
             await self._write_status(resource, outcome.kept.get(resource.uid, verdict), object_id, schedule)
 
+        await _for_each(resources, write)
+
     async def _with_finalizers(self, resources: Sequence[Resource]) -> list[Resource]:
         """Add the finalizer to objects that have none, before anything of them is applied."""
-        changed = [await self._changed(resource, _with_finalizer) for resource in resources]
+        changed = await _for_each(resources, lambda resource: self._changed(resource, _with_finalizer))
         return [resource for resource in changed if resource is not None]
 
     async def _remove_finalizer(self, resource: Resource) -> None:
@@ -221,6 +232,21 @@ class Passes:
                 return None
             raise
         return latest if latest.uid == resource.uid else None
+
+
+async def _for_each(resources: Sequence[Resource], call: Callable[[Resource], Awaitable[T]]) -> list[T]:
+    """Call a function with each object, some at a time; return the results in order, or raise the first error."""
+    places = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    async def one(resource: Resource) -> T:
+        async with places:
+            return await call(resource)
+
+    results = await asyncio.gather(*(one(resource) for resource in resources), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def _with_finalizer(resource: Resource) -> Json | None:

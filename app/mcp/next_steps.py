@@ -38,7 +38,7 @@ def next_step(schedule: Json, explained: Json) -> str:
 def _by_state(schedule: Json) -> str:
     known = {"id": schedule["id"], "lease_id": schedule.get("lease_id")}
     status, reason = schedule["status"], schedule.get("status_reason", "")
-    if reason in _BY_REASON:
+    if status != "active" and reason in _BY_REASON:
         return _BY_REASON[reason].format(**known)
     if status == "paused":
         return f"It is paused: call resume_schedule with schedule_id {known['id']} and a note, if that is wanted."

@@ -19,6 +19,7 @@ from app.domain.errors import CarillonError, ForbiddenError
 from app.domain.executions import ExecutionStatus
 from app.domain.health import Health
 from app.domain.schedules import Status
+from app.domain.specs import KINDS
 from app.mcp.next_steps import next_step
 from app.mcp.protocol import INVALID_PARAMS, Caller, Json, RpcError
 from app.persistence.audit import ORIGIN, current_origin
@@ -30,6 +31,7 @@ from app.services.edit_plans import EditPlanService
 from app.services.executions import ExecutionService, ManualRunService
 from app.services.forecasts import ForecastService
 from app.services.inputs import (
+    Changes,
     ForecastInput,
     Input,
     Instant,
@@ -43,6 +45,8 @@ from app.services.inputs import (
     ScheduleInput,
     Span,
     SpecInput,
+    given,
+    optional_fields_of,
 )
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
@@ -112,10 +116,12 @@ class GetRun(Input, kw_only=True):
     run_id: UUID
 
 
-class PreviewSchedule(PreviewInput, kw_only=True):
-    """A spec; with `schedule_id` the change of that schedule to this spec, as a plan."""
+@optional_fields_of(SpecInput)
+class PreviewSchedule(Changes, kw_only=True):
+    """A spec; with `schedule_id` the change of that schedule to this spec: what is left out stays as it is."""
 
     schedule_id: UUID | None = None
+    count: Few = 10
 
 
 class ForecastLoad(Input, kw_only=True):
@@ -365,19 +371,19 @@ class Toolbox:
         return {**run, "resource": f"carillon://runs/{asked.run_id}"}
 
     async def _preview_schedule(self, actor: Actor, asked: PreviewSchedule) -> Json:
-        given = {name: getattr(asked, name) for name in PreviewInput.__struct_fields__}
-        preview: Json = _plain(await self._services.queries.preview(actor, PreviewInput(**given)))
+        named = given(asked)
+        changes = {name: msgspec.to_builtins(named[name]) for name in SpecInput.__struct_fields__ if name in named}
+        wanted = {"count": asked.count}
         if asked.schedule_id is None:
-            return preview
-        # What is left out stays as the schedule has it.
-        plain = msgspec.to_builtins(PreviewInput())
-        spec = {
-            name: value
-            for name, value in msgspec.to_builtins(asked).items()
-            if name in SpecInput.__struct_fields__ and value != plain[name]
-        }
-        plan = await self._services.plans.plan(actor, asked.schedule_id, checked(spec, PlanInput))
-        return {**preview, "plan": _short_plan(_plain(plan)), "plan_id": _plain(plan).get("plan_id")}
+            return await self._preview(actor, wanted | changes)
+        stored = _plain((await self._services.queries.get(actor, asked.schedule_id)).view)
+        preview = await self._preview(actor, {**wanted, "id": stored["id"], **_changed_spec(stored, changes)})
+        plan = _plain(await self._services.plans.plan(actor, asked.schedule_id, checked(changes, PlanInput)))
+        return {**preview, "plan": _short_plan(plan), "plan_id": plan.get("plan_id")}
+
+    async def _preview(self, actor: Actor, wanted: Json) -> Json:
+        preview: Json = _plain(await self._services.queries.preview(actor, checked(wanted, PreviewInput)))
+        return preview
 
     async def _forecast_load(self, actor: Actor, asked: ForecastLoad) -> Json:
         now = clock.now()
@@ -475,6 +481,14 @@ def _brief(schedule: Json) -> Json:
     if schedule.get("status_reason") == "awaiting_review":
         brief["next_step"] = "A person has to approve it; tell them, and wait."
     return brief
+
+
+def _changed_spec(stored: Json, changes: Json) -> Json:
+    """Return the spec of a stored schedule with changes; another way to say when replaces the stored one."""
+    spec = {name: stored[name] for name in SpecInput.__struct_fields__ if stored.get(name) is not None}
+    says_when = [name for name in KINDS if name in spec]
+    left_out = says_when if any(name in changes for name in KINDS) else says_when[1:]
+    return {name: value for name, value in spec.items() if name not in left_out} | changes
 
 
 def _short_plan(plan: Json) -> Json:

@@ -6,11 +6,14 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.access import OwnerKind, Source
 from app.domain.health import LATE_AFTER, Health
 from app.domain.schedules import Reason, Status
 
+# The shortest text that the indexes of texts find.
+TRIGRAM = 3
 # In the words of partial indexes.
 _IMPLIED = (
     ("status", Status.ACTIVE, "j.status <> 'active'"),
@@ -65,6 +68,16 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         searched = self.q or self.labels or self.health or self.namespace or self.target_host
         return bool(searched or self.kind or self.owner_id)
 
+    @property
+    def are_searched(self) -> bool:
+        """Return whether schedules are searched for what no index has in the order of a list."""
+        return bool(self.q or self.labels or self.namespace or self.target_host or self.kind)
+
+    @property
+    def are_only_text(self) -> bool:
+        """Return whether nothing is asked of schedules but a text and their workflow, which ``schedule_texts`` has."""
+        return bool(self.q) and replace(self, q=None, workflow_id=None) == NO_FILTERS
+
 
 NO_FILTERS = Filters()
 
@@ -77,10 +90,22 @@ class Stage(msgspec.Struct, frozen=True):
     place: str | None
     condition: str = "TRUE"
 
+    @property
+    def table(self) -> str:
+        """Return the table that the order is in, with its short name."""
+        return self.source.partition(" JOIN ")[0]
+
+    @property
+    def owned(self) -> str:
+        """Return the short name of the table that has the owner and the workflow of a row."""
+        return "j" if self.source is DUE else self.table[-1]
+
 
 JOBS = "scheduled_jobs AS j"
 DUE = "due_ticks AS d JOIN scheduled_jobs AS j ON j.id = d.id"
 MARKED = "schedule_marks AS k JOIN scheduled_jobs AS j ON j.id = k.id"
+TEXTS_ALONE = "schedule_texts AS t"
+TEXTS = f"{TEXTS_ALONE} JOIN scheduled_jobs AS j ON j.id = t.id"
 STAGES: dict[str, tuple[Stage, ...]] = {
     "created_at": (Stage(JOBS, "j.created_at"),),
     # In the order of characters, which Python has too: pages of several owners are merged.
@@ -92,11 +117,15 @@ STAGES: dict[str, tuple[Stage, ...]] = {
         Stage(JOBS, None, "j.last_attempt_at IS NULL"),
     ),
 }
-NEVER_NULL = {"j.created_at", "k.created_at", 'j.name COLLATE "C"', "d.next_run_at"}
+NEVER_NULL = {"j.created_at", "k.created_at", 'j.name COLLATE "C"', "t.name", "d.next_run_at"}
 BY_MARK = (Stage(MARKED, "k.created_at"),)
+# An index of this order has the texts too.
+BY_NAME_AND_TEXT = (Stage(TEXTS, "t.name"),)
 MARKS = {Health.FAILING, Health.NEVER_RAN}
 OVERDUE = {Health.LATE, Health.SILENT}
 RESTING = {Health.PAUSED, Health.DEAD, Health.INVALID, Health.DONE}
+# An active schedule, which alone has a tick, has none of these reasons.
+RESTING_REASONS = set(Reason) - {Reason.NONE, Reason.AWAITING_REVIEW, Reason.LEASE_EXPIRED, Reason.LEASE_REVOKED}
 
 
 class Query:
@@ -128,7 +157,7 @@ def conditions(filters: Filters, source: Source, stage: Stage, now: datetime) ->
     query = Query()
     if stage.condition != "TRUE":
         query.add(stage.condition)
-    add_source(query, source, "k" if stage.source is MARKED else "j")
+    add_source(query, source, stage.owned)
     for name in _PLAIN:
         value = getattr(filters, name)
         if value is not None:
@@ -140,6 +169,7 @@ def conditions(filters: Filters, source: Source, stage: Stage, now: datetime) ->
         # Statistics may know one owner only. Then plans would search the schedules of all others for those of this one.
         for sign, end in ((">=", ("-infinity", UUID(int=0))), ("<=", ("infinity", UUID(int=2**128 - 1)))):
             query.add(f"(j.owner_id, j.created_at, j.id) {sign} ({{}}, '{end[0]}', '{end[1]}')", filters.owner_id)
+    _add_text(query, filters.q, stage)
     _add_searches(query, filters)
     _add_health(query, filters.health, stage, now)
     return query
@@ -155,14 +185,25 @@ def add_source(query: Query, source: Source, table: str) -> None:
         query.add(f"{table}.workflow_id = {{}}", source.workflow_id)
 
 
+def _add_text(query: Query, q: str | None, stage: Stage) -> None:
+    """Add the condition that the name or the key contains a text, or that it is the id."""
+    if not q:
+        return
+    if stage.table == TEXTS_ALONE:
+        contains = "t.searched LIKE lower({0})"
+        if "\n" in q:
+            # Not partly in the key and partly in the name.
+            contains += " AND lower(t.name) LIKE lower({0})"
+    else:
+        contains = "j.name ILIKE {0} OR j.key ILIKE {0}"
+    job_id = _as_id(q)
+    if job_id is None:
+        query.add(f"({contains})", containing(q))
+    else:
+        query.add(f"({contains} OR {stage.table[-1]}.id = {{1}})", containing(q), job_id)
+
+
 def _add_searches(query: Query, filters: Filters) -> None:
-    if filters.q:
-        found = "(j.name ILIKE {0} OR j.key ILIKE {0}"
-        job_id = _as_id(filters.q)
-        if job_id is None:
-            query.add(f"{found})", containing(filters.q))
-        else:
-            query.add(f"{found} OR j.id = {{1}})", containing(filters.q), job_id)
     if filters.labels:
         # In the words of the index, which leaves out schedules without labels.
         query.add(
@@ -239,6 +280,19 @@ def _add_health(query: Query, health: Health | None, stage: Stage, now: datetime
 
 
 def unordered(filters: Filters, source: Source, now: datetime) -> tuple[Stage, Query]:
-    """Return the table and the conditions of what matches in one source, for queries without an order."""
-    stage = BY_MARK[0] if filters.health in MARKS else STAGES["created_at"][0]
-    return stage, conditions(filters, source, stage, now)
+    """Return the tables and the conditions of what matches in one source, for queries without an order."""
+    stages = BY_MARK if filters.health in MARKS else STAGES["created_at"]
+    if filters.q and len(filters.q) < TRIGRAM:
+        # No index finds it, and the texts alone are read faster than whole schedules.
+        stages = BY_NAME_AND_TEXT
+    return stages[0], conditions(filters, source, stages[0], now)
+
+
+def narrowest(filters: Filters, source: Source, now: datetime, field: str | None = None) -> tuple[Stage, Query]:
+    """Return the same from the narrowest table that has it all, and the value to sort by as the stage's place."""
+    if filters.are_only_text and field in {None, "name", "created_at"}:
+        stage = Stage(TEXTS_ALONE, None if field is None else f"t.{field}")
+        return stage, conditions(filters, source, stage, now)
+    stage, query = unordered(filters, source, now)
+    place = 'j.name COLLATE "C"' if field == "name" else f"j.{field}"
+    return replace(stage, place=None if field is None else place), query

@@ -34,28 +34,32 @@ from app.persistence.pagination import (
 )
 from app.persistence.schedule_filters import (
     BY_MARK,
+    BY_NAME_AND_TEXT,
     DUE,
     JOBS,
-    MARKED,
     MARKS,
     NEVER_NULL,
+    NO_FILTERS,
     OVERDUE,
     RESTING,
+    RESTING_REASONS,
     STAGES,
     Filters,
     Query,
     Stage,
     add_source,
     conditions,
-    unordered,
+    narrowest,
 )
 from app.persistence.schedules import COLUMNS, from_record
 from app.persistence.sql_batches import fetch
 
 # Overdue schedules are few, unless nothing fires them. More are not looked at for a list by health.
 MOST_OVERDUE = 5_000
-# So many schedules are searched for a text in the order of a list, before all that have it are collected and sorted.
+# So many schedules are looked at in the order of a list. If they do not fill the page, all that match are collected and
+# sorted, unless the planner expects more than can be collected in the same time.
 MOST_WALKED = 5_000
+MOST_COLLECTED = 100_000
 COLLECTING_MEGABYTES = 32
 # A list is not counted if the planner expects so many times ``COUNTED``, and of the newest so many schedules at least
 # this part matches of what that lets expect.
@@ -108,6 +112,19 @@ class Listing(msgspec.Struct, frozen=True):
         """
         return self.sort.field == "last_attempt_at" or (bool(self.filters.q) and self.sort.field == "name")
 
+    @property
+    def is_bounded(self) -> bool:
+        """Return whether what matches may be far from the beginning of the order, so that few schedules are looked at.
+
+        What an index has in the order of the list, and what no index has in that order, is never far.
+        """
+        filters, field = self.filters, self.sort.field
+        if self.part.offset or field == "last_attempt_at":
+            return False
+        if field == "created_at":
+            return filters.are_searched and _stages(self) is not BY_MARK
+        return replace(filters, workflow_id=None, team_id=None) != NO_FILTERS
+
 
 class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule in a list: its id, the version (``xmin``) of its row, and what is shown beside the row."""
@@ -120,6 +137,13 @@ class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
     place: Any
 
 
+# A page needs few rows: several processes would read more than one.
+_PLANS_OF_THEIR_OWN = text(
+    "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), "
+    "set_config('max_parallel_workers_per_gather', '0', true)"
+)
+
+
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ListedRow]:
     """Return a page of a list of schedules."""
     now = clock.now()
@@ -128,7 +152,7 @@ async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotal
     sources = listing.reach.of_workflow(filters.workflow_id).sources
     if listing.needs_plan_of_its_own:
         # Until the transaction ends, which such lists are read in.
-        await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
+        await connection.execute(_PLANS_OF_THEIR_OWN)
     if filters.health in OVERDUE:
         return await _overdue_page(connection, listing, sources, now)
 
@@ -162,35 +186,60 @@ async def _page_of(
     connection: AsyncConnection, listing: Listing, source: Source, totals: KnownTotals, now: datetime
 ) -> Page[ListedRow]:
     """Return a page of what one source has."""
-    part, total, is_estimate = listing.part, None, False
-    if part.counts:
+    if not listing.part.counts:
+        items = await _items(connection, listing, source, totals, now, None)
+        return _page(listing, items, len(items), is_estimate=False)
+    total = await _expected_total(connection, listing.filters, source, totals, now)
+    if total is None and listing.filters.are_searched:
+        number, items = await _counted_rows(connection, listing, source, now)
+        if number <= COUNTED:
+            return _page(listing, items, number, is_estimate=False)
+        total = await _estimated_total(connection, listing.filters, source, totals, now, number)
+    is_estimate = total is not None
+    if total is None:
         total, is_estimate = await _total(connection, listing.filters, source, totals, now)
-    is_short = total is not None and not is_estimate and (listing.sort.field != "created_at" or listing.filters.q)
-    if is_short and await _is_sparse(connection, total or 0, part.limit, totals):
-        items = await _sorted_rows(connection, listing, source, now)
-    elif listing.filters.q and not part.offset:
-        items = await _rows_with_text(connection, listing, source, now)
-    else:
-        items = await _ordered_rows(connection, listing, source, now)
-    total = len(items) if total is None else total
-    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == part.limit else None
+    items = await _items(connection, listing, source, totals, now, None if is_estimate else total)
+    return _page(listing, items, total, is_estimate=is_estimate)
+
+
+def _page(listing: Listing, items: Sequence[ListedRow], total: int, *, is_estimate: bool) -> Page[ListedRow]:
+    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == listing.part.limit else None
     return Page(items, total, is_estimate, more, ("place", "id"))
 
 
-async def _rows_with_text(
-    connection: AsyncConnection, listing: Listing, source: Source, now: datetime
+async def _items(
+    connection: AsyncConnection,
+    listing: Listing,
+    source: Source,
+    totals: KnownTotals,
+    now: datetime,
+    exact_total: int | None,
 ) -> list[ListedRow]:
-    """Return the rows of a page of a list by a text that many schedules have.
+    """Return the rows of a page: in the order of an index, or from all that match, whichever reads less."""
+    filters, part = listing.filters, listing.part
+    is_short = exact_total is not None and listing.sort.field != "created_at"
+    if is_short and await _is_sparse(connection, exact_total or 0, part.limit, totals):
+        return await _sorted_rows(connection, listing, source, now)
+    if listing.is_bounded:
+        items = await _ordered_rows(connection, listing, source, now, most=MOST_WALKED)
+        if len(items) == part.limit:
+            return items
+    if filters.q or (listing.is_bounded and await _are_collectable(connection, filters, source, totals, now)):
+        return await _collected(connection, listing, source, now)
+    return await _ordered_rows(connection, listing, source, now)
 
-    They are near the beginning of most orders. They are not if the order follows the text, as names do: in the order of
-    names, the first ``report-1`` may come after half of all schedules.
-    """
-    items = await _ordered_rows(connection, listing, source, now, most=MOST_WALKED)
-    if len(items) < listing.part.limit:
-        # All that matches is sorted: the bitmap of the rows has to fit into memory.
-        await connection.execute(text(f"SET LOCAL work_mem = '{COLLECTING_MEGABYTES}MB'"))
-        items = await _sorted_rows(connection, listing, source, now)
-    return items
+
+async def _are_collectable(
+    connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime
+) -> bool:
+    number, _ = await _total(connection, filters, source, totals, now)
+    return number <= MOST_COLLECTED
+
+
+async def _collected(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
+    """Return the rows of a page from all that match, which may be many: the bitmap of them has to fit into memory."""
+    await connection.execute(text(f"SET LOCAL work_mem = '{COLLECTING_MEGABYTES}MB'"))
+    return await _sorted_rows(connection, listing, source, now)
 
 
 _TABLE_ROWS = "SELECT reltuples::bigint AS number FROM pg_class WHERE oid = 'scheduled_jobs'::regclass"
@@ -199,10 +248,11 @@ _TABLE_ROWS = "SELECT reltuples::bigint AS number FROM pg_class WHERE oid = 'sch
 async def _is_sparse(connection: AsyncConnection, matching: int, limit: int, totals: KnownTotals) -> bool:
     """Return whether reading all schedules that match costs less than reading in order until a page is full.
 
-    In order, ``limit`` of them are found among ``limit`` / ``matching`` of the table.
+    In order, ``limit`` of them are found among ``limit`` / ``matching`` of the table. That should be well within the
+    bound of what is looked at.
     """
-    rows = await _table_rows(connection, totals)
-    return matching * matching < limit * max(rows, matching)
+    in_order = limit * max(await _table_rows(connection, totals), matching) / max(matching, 1)
+    return matching < in_order or in_order > MOST_WALKED / 2
 
 
 async def _table_rows(connection: AsyncConnection, totals: KnownTotals) -> int:
@@ -220,7 +270,8 @@ async def _ordered_rows(
 ) -> list[ListedRow]:
     """Return the rows of a page in the order of an index, from one stage of the list after another.
 
-    With ``most``, they are looked for among the next ``most`` schedules of the first stage only.
+    With ``most``, they are looked for among the next ``most`` schedules of the first stage only, unless that has no
+    order but that of the ids.
     """
     part, cursor = listing.part, _read_cursor(listing.part.cursor, listing.sort)
     items: list[ListedRow] = []
@@ -232,11 +283,13 @@ async def _ordered_rows(
             continue
         after = cursor if cursor is not None and (cursor[0] is None) is (stage.place is None) else None
         at = _At(stage, after, part.limit - len(items))
-        if most is None:
+        if most is None or stage.place is None:
             items += await _rows(connection, listing, source, at, now)
-            continue
-        last = await _place_beyond(connection, listing.sort, source, at, most)
-        return await _rows(connection, listing, source, replace(at, last=last), now)
+        elif stage.source is DUE:
+            return await _rows(connection, listing, source, replace(at, most=most), now)
+        else:
+            last = await _place_beyond(connection, listing.sort, source, at, most)
+            return await _rows(connection, listing, source, replace(at, last=last), now)
     return items
 
 
@@ -245,14 +298,12 @@ async def _place_beyond(
 ) -> tuple[Any, UUID] | None:
     """Return the place of the schedule so many further on in a stage; None if the stage ends before it."""
     query = Query()
-    table = "due_ticks AS d" if at.stage.source is DUE else at.stage.source
-    if at.stage.source is not DUE:
-        add_source(query, source, "k" if at.stage.source is MARKED else "j")
-        query.add(at.stage.condition)
+    add_source(query, source, at.stage.owned)
+    query.add(at.stage.condition)
     _add_bounds(query, sort, at)
     rows = await fetch(
         connection,
-        f"SELECT {at.stage.place or 'NULL::timestamptz'}, {at.key} FROM {table} WHERE {query.text} "  # noqa: S608
+        f"SELECT {at.stage.place or 'NULL::timestamptz'}, {at.key} FROM {at.stage.table} WHERE {query.text} "  # noqa: S608
         f"ORDER BY {_order(sort, at)} LIMIT 1 OFFSET {number:d}",
         *query.values,
     )
@@ -262,12 +313,15 @@ async def _place_beyond(
 def _stages(listing: Listing) -> tuple[Stage, ...]:
     filters, field = listing.filters, listing.sort.field
     stages = STAGES[field]
-    if field == "created_at" and filters.health in MARKS:
+    if field == "created_at" and filters.health in MARKS and not filters.q:
         return BY_MARK
+    if field == "name" and filters.q:
+        return BY_NAME_AND_TEXT
     if listing.part.offset and len(stages) > 1:
         # An offset counts over all stages.
         return (Stage(JOBS, f"j.{field}"),)
-    if field == "next_run_at" and (filters.health in RESTING or filters.status not in {None, Status.ACTIVE}):
+    rests = filters.health in RESTING or filters.status_reason in RESTING_REASONS
+    if field == "next_run_at" and (rests or filters.status not in {None, Status.ACTIVE}):
         return stages[1:]
     return stages
 
@@ -285,12 +339,13 @@ class _At(msgspec.Struct, frozen=True):
     after: tuple[Any, UUID] | None
     limit: int
     last: tuple[Any, UUID] | None = None
+    # Of the ticks that come next, only these many are looked at.
+    most: int | None = None
 
     @property
     def key(self) -> str:
         """Return the id by which rows of equal places are sorted."""
-        source = self.stage.source
-        return f"{source[source.index(' AS ') + 4]}.id"
+        return f"{self.stage.table[-1]}.id"
 
 
 def _add_bounds(query: Query, sort: Sort, at: _At) -> None:
@@ -300,6 +355,20 @@ def _add_bounds(query: Query, sort: Sort, at: _At) -> None:
             query.add(f"{at.key} {sign} {{}}", bound[1])
         elif bound is not None:
             query.add(f"({at.stage.place}, {at.key}) {sign} ({{}}, {{}})", *bound)
+
+
+def _bounded_source(query: Query, sort: Sort, at: _At) -> str:
+    """Return what to read from, and add the bounds to the query or to the ticks that are looked at."""
+    others = list(query.conditions)
+    _add_bounds(query, sort, at)
+    if at.most is None:
+        return at.stage.source
+    bounds = " AND ".join(query.conditions[len(others) :]) or "TRUE"
+    query.conditions = others
+    ticks = (
+        f"SELECT d.id, d.next_run_at FROM due_ticks AS d WHERE {bounds} ORDER BY {_order(sort, at)} LIMIT {at.most:d}"  # noqa: S608
+    )
+    return at.stage.source.replace("due_ticks AS d", f"({ticks}) AS d", 1)
 
 
 def _order(sort: Sort, at: _At) -> str:
@@ -315,26 +384,52 @@ async def _sorted_rows(connection: AsyncConnection, listing: Listing, source: So
 
     In the order of an index Postgres would read, and drop, all that does not match until the page is full.
     """
-    field, part = listing.sort.field, listing.part
-    place = 'j.name COLLATE "C"' if field == "name" else f"j.{field}"
-    stage = Stage(MARKED if listing.filters.health in MARKS else JOBS, place)
-    query = conditions(listing.filters, source, stage, now)
-    matching = f"SELECT j.id, j.xmin AS version, j.workflow_id, {place} AS place FROM {stage.source} WHERE {query.text}"  # noqa: S608
+    query, matching, page = _of_all_matching(listing, source, now)
+    # The offset keeps Postgres from reading in the order of an index.
+    few = f"({matching} OFFSET 0) AS few"
+    rows = await fetch(connection, f"SELECT {_SHOWN} FROM ({page.format(few)}) AS p {_BESIDE}", *query.values)  # noqa: S608
+    return sorted(map(_listed, rows), key=_position(listing.sort), reverse=listing.sort.is_descending)
+
+
+async def _counted_rows(
+    connection: AsyncConnection, listing: Listing, source: Source, now: datetime
+) -> tuple[int, list[ListedRow]]:
+    """Return how many schedules match, and the rows of a page; if there are more than ``COUNTED``, of some of them."""
+    query, matching, page = _of_all_matching(listing, source, now)
+    rows = await fetch(
+        connection,
+        f"WITH few AS MATERIALIZED ({matching} LIMIT {COUNTED + 1:d}) SELECT c.number, q.* "  # noqa: S608
+        f"FROM (SELECT count(*) AS number FROM few) AS c LEFT JOIN (SELECT {_SHOWN} FROM ({page.format('few')}) AS p "
+        f"{_BESIDE}) AS q ON TRUE",
+        *query.values,
+    )
+    items = [_listed(row) for row in rows if row["id"] is not None]
+    return rows[0]["number"], sorted(items, key=_position(listing.sort), reverse=listing.sort.is_descending)
+
+
+_SHOWN = "p.id, j.xmin AS version, p.place, w.name AS workflow_name, m.namespace"
+_BESIDE = (
+    "JOIN scheduled_jobs AS j ON j.id = p.id LEFT JOIN workflows AS w ON w.id = j.workflow_id "
+    "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id"
+)
+
+
+def _of_all_matching(listing: Listing, source: Source, now: datetime) -> tuple[Query, str, str]:
+    """Return all that matches, and a page of it, for which ``{}`` is the table of what matches."""
+    part = listing.part
+    stage, query = narrowest(listing.filters, source, now, listing.sort.field)
+    matching = f"SELECT {stage.table[-1]}.id, {stage.place} AS place FROM {stage.source} WHERE {query.text}"  # noqa: S608
     sign, order = ("<", "DESC") if listing.sort.is_descending else (">", "ASC")
     cursor, after = _read_cursor(part.cursor, listing.sort), "TRUE"
     if cursor is not None and cursor[0] is None:
         after = f"few.place IS NULL AND few.id {sign} {query.bind(cursor[1])}"
     elif cursor is not None:
         after = f"((few.place, few.id) {sign} ({query.bind(cursor[0])}, {query.bind(cursor[1])}) OR few.place IS NULL)"
-    rows = await fetch(
-        connection,
-        f"WITH few AS MATERIALIZED ({matching}) SELECT p.*, w.name AS workflow_name, m.namespace FROM (SELECT * "  # noqa: S608
-        f"FROM few WHERE {after} ORDER BY few.place {order} NULLS LAST, few.id {order} LIMIT {part.limit:d} "
-        f"OFFSET {part.offset:d}) AS p LEFT JOIN workflows AS w ON w.id = p.workflow_id "
-        "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id",
-        *query.values,
+    page = (
+        f"SELECT few.id, few.place FROM {{}} WHERE {after} ORDER BY few.place {order} NULLS LAST, few.id {order} "  # noqa: S608
+        f"LIMIT {part.limit:d} OFFSET {part.offset:d}"
     )
-    return sorted(map(_listed, rows), key=_position(listing.sort), reverse=listing.sort.is_descending)
+    return query, matching, page
 
 
 async def _rows(
@@ -342,11 +437,11 @@ async def _rows(
 ) -> list[ListedRow]:
     stage = at.stage
     query = conditions(listing.filters, source, stage, now)
-    _add_bounds(query, listing.sort, at)
+    read = _bounded_source(query, listing.sort, at)
     rows = await fetch(
         connection,
         "SELECT p.id, p.version, p.place, w.name AS workflow_name, m.namespace FROM (SELECT j.id, j.xmin AS version, "  # noqa: S608
-        f"j.workflow_id, {stage.place or 'NULL::timestamptz'} AS place FROM {stage.source} WHERE {query.text} "
+        f"j.workflow_id, {stage.place or 'NULL::timestamptz'} AS place FROM {read} WHERE {query.text} "
         f"ORDER BY {_order(listing.sort, at)} LIMIT {at.limit:d} OFFSET {listing.part.offset:d}) AS p "
         "LEFT JOIN workflows AS w ON w.id = p.workflow_id "
         "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id",
@@ -369,25 +464,44 @@ async def _total(
     connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime
 ) -> tuple[int, bool]:
     """Return how many schedules match, and whether that is an estimate."""
+    expected = await _expected_total(connection, filters, source, totals, now)
+    if expected is not None:
+        return expected, True
+    stage, query = narrowest(filters, source, now)
+    (row,) = await fetch(
+        connection,
+        f"SELECT count(*) AS number FROM (SELECT FROM {stage.source} WHERE {query.text} "  # noqa: S608
+        f"LIMIT {COUNTED + 1:d}) AS few",
+        *query.values,
+    )
+    number: int = row["number"]
+    if number <= COUNTED:
+        return number, False
+    return await _estimated_total(connection, filters, source, totals, now, number), True
+
+
+async def _expected_total(
+    connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime
+) -> int | None:
+    """Return about how many schedules match if there are many and they need not be counted, else None."""
     key = (("filters", filters), ("source", source))
     known = totals.fresh(key, clock.monotonic())
-    if known is not None:
-        return known, True
-    stage, query = unordered(filters, source, now)
-    matching = f"SELECT FROM {stage.source} WHERE {query.text}"
-    estimate = await _surely_long(connection, filters, source, totals, now)
-    if estimate is None:
-        (row,) = await fetch(
-            connection,
-            f"SELECT count(*) AS number FROM ({matching} LIMIT {COUNTED + 1:d}) AS few",  # noqa: S608
-            *query.values,
-        )
-        number: int = row["number"]
-        if number <= COUNTED:
-            return number, False
-        estimate = max(number, await estimated_rows(connection, matching, query.values))
-    totals.keep(key, estimate, clock.monotonic() + FRESH_SECONDS)
-    return estimate, True
+    if known is None:
+        known = await _surely_long(connection, filters, source, totals, now)
+        if known is not None:
+            totals.keep(key, known, clock.monotonic() + FRESH_SECONDS)
+    return known
+
+
+async def _estimated_total(
+    connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime, counted: int
+) -> int:
+    """Return how many schedules the planner expects to match, at least those that were counted."""
+    stage, query = narrowest(filters, source, now)
+    sql = f"SELECT FROM {stage.source} WHERE {query.text}"
+    estimate = max(counted, await estimated_rows(connection, sql, query.values))
+    totals.keep((("filters", filters), ("source", source)), estimate, clock.monotonic() + FRESH_SECONDS)
+    return estimate
 
 
 async def _surely_long(

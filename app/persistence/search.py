@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.persistence.schedule_filters import containing, escaped
+from app.persistence.schedule_filters import TEXTS, containing, escaped
 from app.persistence.sql_batches import fetch
 
 _ID_DIGITS = 32
@@ -40,8 +40,8 @@ ORDER BY j.created_at DESC, j.id DESC LIMIT $4
 """
 _BY_NAME = _SCHEDULE.format(match="'name'") + 'lower(j.name) COLLATE "C" = lower($1::text) COLLATE "C"' + _IN_REACH
 _BY_TEXT = (
-    _SCHEDULE.format(match="CASE WHEN j.name ILIKE $1 THEN 'name' ELSE 'key' END")
-    + "(j.name ILIKE $1 OR j.key ILIKE $1)"
+    _SCHEDULE.format(match="CASE WHEN j.name ILIKE $1 THEN 'name' ELSE 'key' END").replace("scheduled_jobs AS j", TEXTS)
+    + "t.searched LIKE lower($1::text) AND (j.name ILIKE $1 OR j.key ILIKE $1)"
     + _IN_REACH
 )
 _BY_ID = _SCHEDULE.format(match="'id'") + "j.id BETWEEN ($1::uuid[])[1] AND ($1::uuid[])[2]" + _IN_REACH

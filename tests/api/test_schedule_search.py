@@ -48,6 +48,21 @@ async def test_a_part_of_a_name_a_key_or_the_id(carillon: Carillon) -> None:
     await carillon.call("GET", "/schedules/", 422, params={"q": ""})
 
 
+async def test_a_search_follows_changes(carillon: Carillon) -> None:
+    """Of the name and of the key; a text that lies partly in one and partly in the other is in neither."""
+    schedule = await carillon.schedule(name="first", key="one")
+    path = f"/schedules/{schedule['id']}/"
+    for changes, gone, found in (({"name": "SECOND"}, "first", "second"), ({"key": "two"}, "one", "TWO")):
+        await carillon.call("PATCH", path, json=changes)
+        assert ([], ["SECOND"]) == (await names(carillon, q=gone), await names(carillon, q=found, sort="name"))
+    assert [] == await names(carillon, q="two\nsecond", sort="name")
+    await carillon.call("PATCH", path, json={"name": "two\nlines"})
+    for sort in Sort:
+        assert ["two\nlines"] == await names(carillon, q="TWO\nLines", sort=sort)
+    await carillon.call("DELETE", path, 204)
+    assert [] == await names(carillon, q="lines")
+
+
 async def test_the_host_that_a_workflow_calls(carillon: Carillon) -> None:
     """The whole host in any case of letters, not a part of another; an operation takes the same filter."""
     for host in ("db.example", "other-db.example"):

@@ -101,8 +101,8 @@ class Stand:
     async def forget(self) -> None:
         """An empty Carillon."""
         await self.sql(
-            "TRUNCATE scheduled_jobs, workflows, workflow_executions, ledger_entries, active_executions, due_ticks "
-            "CASCADE"
+            "TRUNCATE scheduled_jobs, workflows, workflow_executions, ledger_entries, active_executions, due_ticks, "
+            "schedule_marks, schedule_texts CASCADE"
         )
         await self.put_in_order()
         async with Redis.from_url(self.valkey.url) as redis:

@@ -18,8 +18,11 @@ from tests.chaos.proxy import Proxy, to_port, to_unix
 from tests.chaos.target import Target
 from tests.releases.release import CURRENT, Release
 from tests.support.carillon import ADMIN_TOKEN, until
+from tests.support.postgres_pair import Replica, kill, wait_for_replica
 
 APIS, WORKERS = 2, 3
+# What a Postgres that is just down, or not the primary, lets the driver raise.
+AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 class Deployment:
@@ -51,6 +54,8 @@ class Deployment:
         self.urls: list[str] = []
         self.target_port = 0
         self._restarting = asyncio.Lock()
+        # Former primaries of Postgres, and replicas that could not follow.
+        self._other_servers: list[EmbeddedPostgres] = []
 
     async def __aenter__(self) -> Self:
         await self._start_stores()
@@ -79,7 +84,8 @@ class Deployment:
 
     async def _stop_stores(self) -> None:
         self.valkey.stop()
-        self.postgres.stop()
+        for server in (self.postgres, *self._other_servers):
+            server.stop()
 
     @property
     def members(self) -> list[Member]:
@@ -122,7 +128,7 @@ class Deployment:
         async def done() -> bool:
             try:
                 await self.sql(statement)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            except AWAY:
                 return False
             return True
 
@@ -144,6 +150,24 @@ class Deployment:
             # A server that dies with its thread must be started by the one that lives as long as all this.
             server._process = server._spawn()
             await asyncio.to_thread(server._wait_until_ready)
+
+    async def fail_over_postgres(self) -> None:
+        """Copy Postgres to a replica that every commit waits for, kill the primary, and promote the replica."""
+        async with self._restarting:
+            primary = self.postgres
+            replica = Replica(self.folder / f"pg{len(self._other_servers) + 1}", primary)
+            self._other_servers.append(replica)
+            await replica.follow()
+            try:
+                await wait_for_replica(primary)
+            except BaseException:
+                # Because of another fault: commits would wait for ever.
+                await self.sql_patiently("ALTER SYSTEM RESET synchronous_standby_names")
+                await self.sql_patiently("SELECT pg_reload_conf()")
+                raise
+            await kill(primary)
+            self._other_servers[-1], self.postgres = primary, replica
+            await replica.promote()
 
     async def migrate(self, release: Release) -> None:
         """Bring the schema to what a release needs, as its Job does."""
@@ -171,10 +195,10 @@ class Deployment:
         """Where a process finds Postgres and Valkey: behind proxies of its own."""
         sockets = self.folder / name
         sockets.mkdir()
-        postgres = self.postgres.socket_folder / ".s.PGSQL.5432"
-        valkey = self.valkey.socket_folder / "valkey.sock"
-        self.proxies[f"{name}-postgres"] = await Proxy(to_unix(postgres)).listen_unix(sockets / ".s.PGSQL.5432")
-        self.proxies[f"{name}-valkey"] = await Proxy(to_unix(valkey)).listen_unix(sockets / "v")
+        postgres = Proxy(to_unix(lambda: self.postgres.socket_folder / ".s.PGSQL.5432"))
+        valkey = Proxy(to_unix(lambda: self.valkey.socket_folder / "valkey.sock"))
+        self.proxies[f"{name}-postgres"] = await postgres.listen_unix(sockets / ".s.PGSQL.5432")
+        self.proxies[f"{name}-valkey"] = await valkey.listen_unix(sockets / "v")
         return {
             "CARILLON_DATABASE_URL": f"postgresql://carillon@/carillon?host={quote(str(sockets))}",
             "CARILLON_REDIS_URL": f"unix://{quote(str(sockets / 'v'))}",

@@ -1,25 +1,31 @@
-"""``python -m tests.chaos.failover --rounds 5``: stores that fail over under load, then every slot is accounted for.
+"""``python -m tests.chaos.failover --rounds 5``: stores fail over during upgrades under load; every slot is checked.
 
 Postgres has a replica that every commit waits for, and both are in the URL; Redis has a replica and a Sentinel. In each
-round the primary of Postgres is killed and its replica promoted, then the master of Redis is killed.
+round all processes are replaced by those of another release, as Kubernetes does it. Meanwhile the primary of Postgres
+is killed and its replica promoted, then the master of Redis is killed.
 """
 
 import argparse
 import asyncio
+import itertools
 import sys
+import tempfile
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 from tests.chaos.checker import check
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
 from tests.chaos.evidence import Fault
 from tests.chaos.gathering import gather
+from tests.chaos.members import Member
 from tests.chaos.report import Report
 from tests.chaos.run import OURS, SETTINGS
+from tests.releases.release import CURRENT, Release, install_next
 from tests.support.carillon import until
-from tests.support.postgres_pair import PostgresPair
+from tests.support.postgres_pair import PostgresPair, wait_for_replica
 from tests.support.redis_servers import Switchable
 
 # Between two faults, so that the load is back on its way.
@@ -35,16 +41,16 @@ class FailingOver(Deployment):
     """A deployment on stores that have a second server each."""
 
     def __init__(self) -> None:
-        """One API and two workers."""
-        super().__init__(apis=1, workers=2, settings=SETTINGS)
+        """One API and one worker; twice as many while they are replaced."""
+        super().__init__(apis=1, workers=1, settings=SETTINGS)
         self.pair = PostgresPair()
         self.switchable = Switchable(self.folder)
 
     async def _start_stores(self) -> None:
         self.pair.__enter__()
         self.postgres = self.pair.primary
-        self.pair.add_replica()
-        await self.pair.wait_for_replica()
+        await self.pair.add_replica()
+        await wait_for_replica(self.pair.primary)
         await self.switchable.__aenter__()
 
     async def _stop_stores(self) -> None:
@@ -58,28 +64,46 @@ class FailingOver(Deployment):
 
     async def mend(self) -> None:
         """Give both stores a second server again."""
-        self.pair.add_replica()
-        await self.pair.wait_for_replica()
+        await self.pair.add_replica()
+        await wait_for_replica(self.pair.primary)
         await self.switchable.revive()
+
+    async def roll_to(self, release: Release) -> None:
+        """Replace every process by one of this release, all at once: the new one is ready before the old one stops."""
+        apis = [self._replace("api", self.apis, old, release) for old in list(self.apis)]
+        workers = [self._replace("worker", self.workers, old, release) for old in list(self.workers)]
+        await asyncio.gather(*apis, *workers)
+
+    async def _replace(self, kind: str, members: list[Member], old: Member, release: Release) -> None:
+        new = await self.add(kind, release)
+        await until(new.is_ready, PATIENCE_SECONDS)
+        if kind == "api":
+            self.urls.append(new.url)
+            self.urls.remove(old.url)
+        members.remove(old)
+        await old.end(PATIENCE_SECONDS)
 
     async def _stores(self, name: str) -> dict[str, str]:  # noqa: ARG002 - all have the same
         return {"CARILLON_DATABASE_URL": self.pair.url, "CARILLON_REDIS_URL": self.switchable.url}
 
 
-async def fail_over(rounds: int = 1, *, schedules_each: int = 4) -> Report:
-    """Let both stores fail over so many times under load, let everything come to rest, and check."""
+async def fail_over(following: Release, rounds: int = 1) -> Report:
+    """Upgrade, roll back and so on while both stores fail over, let everything come to rest, and check."""
     async with FailingOver() as deployment:
+        await deployment.migrate(following)
         asking = Clients(deployment, 1, count=3, pause_seconds=(0.3, 1.0))
-        await asking.prepare(schedules_each)
+        await asking.prepare(4)
         began, stopping, faults = datetime.now(UTC), asyncio.Event(), list[Fault]()
         living = asyncio.create_task(asking.live(stopping))
-        for number in range(rounds):
+        for number, release in zip(range(rounds), itertools.cycle((following, CURRENT)), strict=False):
             if number:
                 await deployment.mend()
+            rolling = asyncio.create_task(deployment.roll_to(release))
             await asyncio.sleep(PAUSE_SECONDS)
             faults.append(await _timed("postgres fails over", deployment.fail_over_postgres()))
             await asyncio.sleep(PAUSE_SECONDS)
             faults.append(await _timed("sentinel switch", deployment.switchable.switch()))
+            await rolling
         calm = datetime.now(UTC)
         await asyncio.sleep(PAUSE_SECONDS)
         stopping.set()
@@ -106,7 +130,9 @@ def main() -> None:
     """Run, tell, and fail if a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    report = asyncio.run(fail_over(parser.parse_args().rounds))
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory(prefix="carillon-releases-") as folder:
+        report = asyncio.run(fail_over(install_next(Path(folder) / "next"), rounds))
     sys.stdout.write("\n".join(report.lines()) + "\n")
     sys.exit(0 if report.ok else 1)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import asyncpg
 from redis.exceptions import RedisError
 
+from app.embedded.errors import ServerDidNotStart
 from app.failpoints import POINTS
-from tests.chaos.deployment import Deployment
+from tests.chaos.deployment import AWAY, Deployment
 from tests.chaos.evidence import Fault
 from tests.chaos.members import Member
 from tests.chaos.proxy import Proxy
@@ -43,6 +44,7 @@ class Nemesis:
             "restart postgres at once": lambda: self._deployment.restart_server(
                 self._deployment.postgres, signal.SIGQUIT
             ),
+            "postgres fails over": self._deployment.fail_over_postgres,
             "kill valkey": lambda: self._deployment.restart_server(self._deployment.valkey, signal.SIGKILL),
             "valkey away": self._valkey_away,
             "valkey restarted empty": self._valkey_empty,
@@ -87,7 +89,7 @@ class Nemesis:
         began = datetime.now(UTC)
         try:
             await self._acts[name]()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, RedisError, OSError, TimeoutError):
+        except (*AWAY, RedisError, ServerDidNotStart):
             await self._deployment.sql_patiently("SELECT 1")
         finally:
             self.faults.append(Fault(name, began, datetime.now(UTC)))

@@ -95,11 +95,11 @@ class Proxy:
         sink.transport.abort() if self.refusing else sink.close()
 
 
-def to_unix(path: Path) -> Connect:
+def to_unix(path: Callable[[], Path]) -> Connect:
     """Connect to a socket at a path."""
 
     async def connect() -> Streams:
-        return await asyncio.open_unix_connection(path)
+        return await asyncio.open_unix_connection(path())
 
     return connect
 

@@ -28,6 +28,10 @@ async def test_files_are_planned_applied_and_exported(cli: CommandLine, tmp_path
     assert (0, True) == (exported.code, "every: 1m" in exported.out)
     (folder / "b.yaml").write_text(f"namespace: {namespace}\nschedules: [{{name: s, workflow: nobody, every: 1m}}]")
     (folder / "a.yaml").write_text((folder / "a.yaml").read_text().replace("1m", "2m"))
+    effects = (await cli("plan", "-f", str(folder / "a.yaml"))).out
+    assert "~ schedule nightly  " in effects
+    assert "    next run: " in effects
+    assert "    slots removed: " in effects
     partly = await cli("apply", "-f", str(folder))
     assert (2, True) == (partly.code, f"{folder}/b.yaml:2: schedule 's': workflow: The namespace has no" in partly.err)
     assert "~ schedule nightly  interval_seconds: 60 -> 120" in partly.out or "1 changed" in partly.out

@@ -1,6 +1,6 @@
 """``carillon schedule`` over HTTP.
 
-Covers app.cli.lookup, app.cli.schedule_changes, app.cli.interaction, app.cli.fields, app.cli.runs.
+Covers app.cli.lookup, app.cli.schedule_changes, app.cli.plans, app.cli.interaction, app.cli.fields, app.cli.runs.
 """
 
 import csv
@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from app.cli.fields import assignments
-from app.cli.schedule_changes import READ_ONLY, plan_lines
+from app.cli.plans import plan_lines
+from app.cli.schedule_changes import READ_ONLY
 from app.cli.schedules import parse_filter
 from app.client.errors import ClientError
 from app.services.inputs import ScheduleChanges

@@ -38,7 +38,7 @@ PAGES = (
     "/nothing-here",
 )
 MAIN_PAGES = ("/schedules", "/schedules/{id}", "/schedules/{id}?tab=edit")
-PHONE_PAGES = (*MAIN_PAGES, "/schedules/{id}?tab=explain&at={slot}", "/runs/{run}")
+PHONE_PAGES = (*MAIN_PAGES, "/schedules/{id}?tab=explain&at={slot}", "/limits", "/upcoming?view=week")
 
 
 async def problems_of(

@@ -77,8 +77,10 @@ class Visitor:
 
     async def width_problems(self) -> list[str]:
         """Say whether the page is wider than the screen."""
-        excess: int = await self.page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
-        return [f"{excess} px wider than the screen"] if excess > 0 else []
+        excesses: list[int] = await self.page.evaluate(
+            "() => [...document.querySelectorAll('html, main')].map(one => one.scrollWidth - one.clientWidth)"
+        )
+        return [f"{excess} px wider than the screen" for excess in excesses if excess > 0]
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not EXPECTED.match(message.text):

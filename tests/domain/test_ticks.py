@@ -50,6 +50,8 @@ def test_each_planned_tick_has_a_generation_of_its_own() -> None:
     moved = decided(job, 300).job
     assert job.generation + 1 == moved.generation
     assert Stale() == decide(moved, Tick(job.id, job.generation), (), OPEN, after(300))
+    ahead = Tick(job.id, moved.generation + 1)
+    assert Stale(is_ahead=True) == decide(moved, ahead, (), OPEN, after(300))
 
 
 def test_nothing_fires_early() -> None:

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from app.config import Settings
 from app.persistence.migrations import migrate
 from tests.support.api_server import serving
-from tests.support.carillon import Carillon, Json, http_node, moment, settings_on, until, working
+from tests.support.carillon import Carillon, Json, engine_of, http_node, moment, settings_on, until, working
 from tests.support.http_sink import Sink
 from tests.support.postgres_pair import PostgresPair
 
@@ -48,7 +50,7 @@ async def test_what_was_acknowledged_and_lost_is_done_again(
 ) -> None:
     """No slot is left out, calls that are repeated carry the key of the first ones, and log and metric say so."""
     await migrate(pair.primary.url)
-    pair.add_replica()
+    await pair.add_replica()
     before = lost_commits()
     settings = settings_on(pair.url, redis_url, tmp_path)
     with capture_logs() as events:
@@ -72,3 +74,16 @@ async def test_what_was_acknowledged_and_lost_is_done_again(
     assert {"server_history_changed", "commits_lost"} <= said.keys()
     assert [schedule["id"]] == said["commits_lost"]["schedules"]
     assert lost_commits() > before
+
+
+async def test_a_message_that_is_ahead_of_its_row_is_reported(carillon: Carillon, settings: Settings) -> None:
+    """Messages are sent after the commit, so the commit is lost. The row decides: nothing runs, nothing changes."""
+    schedule = await carillon.schedule()
+    before = lost_commits()
+    async with engine_of(settings) as engine:
+        with capture_logs() as events:
+            await engine.execute_scheduled_job(UUID(schedule["id"]), 1000)
+    assert [[schedule["id"]]] == [event["schedules"] for event in events if event["event"] == "commits_lost"]
+    assert before + 1 == lost_commits()
+    assert [] == await carillon.runs(schedule)
+    assert schedule["next_run_at"] == (await carillon.get(schedule))["next_run_at"]

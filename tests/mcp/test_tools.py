@@ -9,7 +9,7 @@ from app.domain.ledger import LedgerOutcome
 from app.mcp.next_steps import next_step
 from app.mcp.tools import TOOLS
 from tests.mcp.agent_client import Agent
-from tests.support.carillon import Carillon, Json
+from tests.support.carillon import ADMIN_TOKEN, Carillon, Json
 
 
 async def test_an_agents_day(carillon: Carillon) -> None:
@@ -66,6 +66,27 @@ async def test_an_agents_day(carillon: Carillon) -> None:
     granted = (await mia.call("GET", "/audit/", params={"object_type": "lease", "object_id": lease["id"]}))["items"]
     by_mia = [event["action"] for event in reversed(granted) if event["actor"] == "mia"]
     assert ["lease_granted", "lease_approved", "lease_approved"] == by_mia
+
+
+async def test_the_preview_of_a_change_keeps_what_is_left_out(carillon: Carillon) -> None:
+    """As the schedule has it, in the next runs and in the plan; what is given counts, also if it is the default."""
+    berlin = await carillon.schedule(await carillon.workflow(), cron="30 2 * * *", timezone="Europe/Berlin")
+    agent = Agent(carillon, ADMIN_TOKEN, "2026-07-28")
+    change: Json = {"schedule_id": berlin["id"], "cron": "0 4 * * *", "count": 1}
+    kept = await agent.call("preview_schedule", **change)
+    assert "Europe/Berlin" in kept["description"]
+    moved = await agent.call("preview_schedule", **change, timezone="UTC")
+    assert moved["next_runs"][0]["at"].endswith("T04:00:00Z")
+    for told in (kept, moved):
+        assert told["next_runs"][0]["at"] == told["plan"]["next_run_at"]["to"]
+    rule = "FREQ=DAILY;BYHOUR=5;BYMINUTE=0"
+    ruled = await agent.call("preview_schedule", schedule_id=berlin["id"], rrule=rule, count=1)
+    assert ruled["next_runs"][0]["at"] == ruled["plan"]["next_run_at"]["to"]
+    changes: Json = {"cron": "0 4 * * *", "timezone": "UTC"}
+    done = await agent.call(
+        "update_schedule", schedule_id=berlin["id"], changes={**changes, "plan_id": moved["plan_id"]}
+    )
+    assert done["plan"]["slots"]
 
 
 async def test_answers_are_short_and_tools_fit_the_scope(carillon: Carillon) -> None:

@@ -87,7 +87,7 @@ async def test_an_opening_that_is_refused_gives_its_connection_back(database: Da
 
 async def test_a_postgres_that_falls_silent_is_given_up(postgres: EmbeddedPostgres, database_url: str) -> None:
     """As when its host has vanished: whoever waits for an answer is told in the end, and later ones find it again."""
-    proxy = Proxy(to_unix(postgres.socket_folder / ".s.PGSQL.5432"))
+    proxy = Proxy(to_unix(lambda: postgres.socket_folder / ".s.PGSQL.5432"))
     with tempfile.TemporaryDirectory(prefix="carillon-") as folder:
         await proxy.listen_unix(Path(folder) / ".s.PGSQL.5432")
         database = Database(re.sub(r"host=.*", f"host={folder}", database_url), call_seconds=1)

@@ -20,7 +20,8 @@ from app.queue.rate_counter import RedisCounter
 from app.queue.redis_nodes import CLUSTER_PREFIX, HASH_SLOT, LocatedConnection, LocatedPool, Locator
 from app.queue.worker import QueueWorker, stock_arq_settings
 from tests.support.carillon import until
-from tests.support.redis_servers import RedisServer, Switchable, cluster
+from tests.support.redis_servers import PASSWORD, RedisServer, Switchable, cluster, tls_cluster
+from tests.support.tls_front import Authority
 
 SCHEDULE = "01234567-89ab-4cde-8f01-23456789abcd"
 
@@ -109,9 +110,23 @@ async def test_a_master_that_was_demoted_is_left(tmp_path: Path) -> None:
         await redis.aclose()
 
 
+async def leave_a_replica(owner: RedisServer, replica: RedisServer) -> None:
+    """A node that says that the keys have moved is left: the next connection asks again where they are."""
+    locator = Told(replica)
+    redis = RedisPool(LocatedPool(locator, connection_class=LocatedConnection))
+    redis.auto_close_connection_pool = True
+    redis.key_prefix = CLUSTER_PREFIX
+    with pytest.raises(QueueUnavailableError, match="MOVED"):
+        await Bell(redis).ping()
+    locator.server = owner
+    await Bell(redis).ping()
+    await redis.aclose()
+
+
 async def test_all_keys_of_a_cluster_are_on_one_node(tmp_path: Path) -> None:
     """Ringing, delivering, counting and publishing work as on one server, also after the owner of the keys is gone."""
     async with cluster(tmp_path) as (owner, replica):
+        await leave_a_replica(owner, replica)
         # Only the replica is named: it knows the owner.
         redis = open_pool(f"redis+cluster://127.0.0.1:1,127.0.0.1:{replica.port}")
         bell = Bell(redis)
@@ -132,6 +147,20 @@ async def test_all_keys_of_a_cluster_are_on_one_node(tmp_path: Path) -> None:
         assert await bell.is_intact()
         assert [101] == await delivered(redis, [wake(101)])
         await redis.aclose()
+
+
+async def test_a_cluster_with_tls_and_a_password(tmp_path: Path) -> None:
+    """Both the node that is asked and the one that has the keys are verified by the authority of the URL."""
+    authority = Authority(tmp_path)
+    async with tls_cluster(tmp_path, authority.issue("localhost")) as port:
+        url = f"rediss+cluster://:{PASSWORD}@127.0.0.1:{port}?ssl_ca_certs={{}}"
+        redis = open_pool(url.format(authority.certificate))
+        assert [1] == await delivered(redis, [wake(1)])
+        await redis.aclose()
+        wrong = open_pool(url.format(Authority(tmp_path, "other").certificate))
+        with pytest.raises(QueueUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            await Bell(wrong).ping()
+        await wrong.aclose()
 
 
 async def test_a_cluster_that_is_away_is_one_kind_of_error() -> None:

@@ -68,7 +68,7 @@ class Applying:
         sources = [Source(f"{letter}.yaml", text.encode()) for letter, text in zip("abc", texts, strict=False)]
         reports: list[Report] = []
         await self._service.apply(OPERATOR, sources, ApplyRequest(**wish), reports.append)
-        lines = [line.plain for report in reports for line in diff_lines(report.steps, verbose=verbose)]
+        lines = [line.plain for report in reports for line in diff_lines(report.steps, {}, verbose=verbose)]
         return Told(lines, [str(problem) for report in reports for problem in report.problems])
 
 

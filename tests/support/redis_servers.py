@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import ssl
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -17,6 +18,7 @@ from tests.support.carillon import until
 from tests.support.watched_process import free_port
 
 MASTER = "mymaster"
+PASSWORD, SENTINEL_PASSWORD = "of-the-servers", "of-the-sentinels"
 # Nothing is stored, and a replica is not kept waiting.
 QUICK = {"save": '""', "appendonly": "no", "repl-diskless-sync-delay": "0"}
 LAST_SLOT = 16_383
@@ -40,7 +42,8 @@ class RedisServer:
     @property
     def url(self) -> str:
         """The address for redis-py."""
-        return f"redis://127.0.0.1:{self.port}/0"
+        login = f":{self._options['requirepass']}@" if "requirepass" in self._options else ""
+        return f"redis://{login}127.0.0.1:{self.port}/0"
 
     def client(self) -> Redis:
         """Return a client of this server."""
@@ -84,7 +87,8 @@ class Switchable:
 
     def __init__(self, folder: Path) -> None:
         """Start nothing yet."""
-        self.servers = [RedisServer(folder) for _ in range(2)]
+        passwords = {"requirepass": PASSWORD, "masterauth": PASSWORD}
+        self.servers = [RedisServer(folder, **passwords) for _ in range(2)]
         self._folder = folder
 
     async def __aenter__(self) -> Self:
@@ -93,11 +97,16 @@ class Switchable:
         master, replica = self.servers
         await replica.ask("REPLICAOF", "127.0.0.1", master.port)
         await until(lambda: is_synced(replica))
-        monitor = f"{MASTER} 127.0.0.1 {master.port} 1"
-        self._sentinel = RedisServer(self._folder, "--sentinel", sentinel=f"monitor {monitor}")
+        # At once: a Sentinel looks for replicas every ten seconds only.
+        lines = (
+            f"monitor {MASTER} 127.0.0.1 {master.port} 1",
+            f"auth-pass {MASTER} {PASSWORD}",
+            f"down-after-milliseconds {MASTER} 500",
+            f"failover-timeout {MASTER} 3000",
+        )
+        options = {"sentinel": "\nsentinel ".join(lines), "requirepass": SENTINEL_PASSWORD}
+        self._sentinel = RedisServer(self._folder, "--sentinel", **options)
         await self._sentinel.__aenter__()
-        for name, value in {"down-after-milliseconds": 500, "failover-timeout": 3000}.items():
-            await self._sentinel.ask("SENTINEL", "SET", MASTER, name, value)
         await until(self._knows_the_replica)
         return self
 
@@ -108,7 +117,8 @@ class Switchable:
     @property
     def url(self) -> str:
         """The address that a deployment is given; the first of the Sentinels is gone."""
-        return f"redis+sentinel://127.0.0.1:1,127.0.0.1:{self._sentinel.port}/{MASTER}/0"
+        hosts = f"127.0.0.1:1,127.0.0.1:{self._sentinel.port}"
+        return f"redis+sentinel://:{PASSWORD}@{hosts}/{MASTER}/0?sentinel_password={SENTINEL_PASSWORD}"
 
     async def master(self) -> RedisServer:
         """Return the server that the Sentinel says is the master."""
@@ -158,9 +168,39 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[RedisServer, RedisServer]
         yield owner, replica
 
 
-def _node(folder: Path, bus_port: int) -> RedisServer:
+@asynccontextmanager
+async def tls_cluster(folder: Path, certificate: tuple[Path, Path]) -> AsyncIterator[int]:
+    """Run a cluster of one node behind TLS, and yield its port: the server is built without TLS, so a proxy has it."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    proxy = await asyncio.start_server(lambda *streams: _forward(node.port, *streams), "127.0.0.1", 0, ssl=context)
+    port = proxy.sockets[0].getsockname()[1]
+    async with proxy, _node(folder, free_port(), cluster_announce_port=str(port), requirepass=PASSWORD) as node:
+        await node.ask("CLUSTER", "ADDSLOTSRANGE", 0, LAST_SLOT)
+
+        async def is_ok() -> bool:
+            return b"cluster_state:ok" in await node.ask("CLUSTER", "INFO")
+
+        await until(is_ok)
+        yield port
+
+
+async def _forward(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    server_reader, server_writer = await asyncio.open_connection("127.0.0.1", port)
+    await asyncio.gather(_pump(reader, server_writer), _pump(server_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+def _node(folder: Path, bus_port: int, **others: str) -> RedisServer:
     options = {"cluster_enabled": "yes", "cluster_replica_no_failover": "yes", "cluster_node_timeout": "2000"}
-    return RedisServer(folder, **options, cluster_port=str(bus_port))
+    return RedisServer(folder, **options, **others, cluster_port=str(bus_port))
 
 
 async def is_synced(replica: RedisServer) -> bool:

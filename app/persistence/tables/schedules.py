@@ -11,6 +11,7 @@ from sqlalchemy import (
     Identity,
     Index,
     String,
+    Text,
     func,
     text,
 )
@@ -314,6 +315,41 @@ class ScheduleMarkRow(Base):
     user_profile_id: Mapped[int]
     workflow_id: Mapped[int]
     created_at: Mapped[datetime]
+
+
+class ScheduleTextRow(Base):
+    """The texts of a schedule that searches look at. Triggers on ``scheduled_jobs`` write it; ticks fire none of them.
+
+    Its rows are narrow and no tick changes them, so that an index answers searches in the order of names by itself.
+    """
+
+    __tablename__ = "schedule_texts"
+    __table_args__ = (
+        *(
+            Index(f"ix_schedule_texts_{name}", *columns, "id", postgresql_include=["searched"], info=BUILT_LATE)
+            for name, columns in (
+                ("name", ("name",)),
+                ("owner_name", ("user_profile_id", "name")),
+                ("workflow_name", ("workflow_id", "name")),
+            )
+        ),
+        Index(
+            "ix_schedule_texts_searched",
+            "searched",
+            postgresql_using="gin",
+            postgresql_ops={"searched": "gin_trgm_ops"},
+            info=BUILT_LATE | NEEDS_TRIGRAMS,
+        ),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    user_profile_id: Mapped[int]
+    workflow_id: Mapped[int]
+    created_at: Mapped[datetime]
+    # In the order of characters, as lists are sorted.
+    name: Mapped[str] = mapped_column(Text(collation="C"))
+    # The key, a line feed and the name, in lower case: no key has a line feed.
+    searched: Mapped[str] = mapped_column(Text(collation="C"))
 
 
 class PluginScheduleRow(Base):

@@ -15,6 +15,7 @@ import { useOverview } from "../shell/Shell";
 import { SmallStrip } from "../strip/Strip";
 import { Badge, Loading, Name, Problem, Time, useAct } from "../ui/controls";
 import { BulkBar, OperationsDialog, type Selection } from "./BulkBar";
+import { failuresOf, pauseOf } from "./healthDetail";
 import { SavedViews } from "./SavedViews";
 import { parseSearch, queryOf, searchText, toggled, type Parsed } from "./search";
 import "./list.css";
@@ -355,12 +356,7 @@ function Row(props: {
         <span className="soft small ellipsis">{row.spec_description}</span>
       </span>
       <span role="cell" className="tight">
-        <Badge word={row.health ?? row.status} kind={row.health ? "health" : "status"} />
-        {row.last_error && row.status !== "done" ? (
-          <span className="soft small ellipsis" title={row.last_error}>
-            {row.last_error}
-          </span>
-        ) : null}
+        <HealthOf row={row} slots={props.slots} />
       </span>
       <span role="cell" className="wide">
         {props.slots ? <SmallStrip slots={props.slots} name={row.name} /> : <span className="soft">–</span>}
@@ -369,6 +365,35 @@ function Row(props: {
         <Time at={row.next_run_at} zone={row.timezone} />
       </span>
     </div>
+  );
+}
+
+/** The health in a word, and below it who paused it and when, or the last error. */
+function HealthOf({ row, slots }: { row: Schedule; slots: Slots | undefined }) {
+  const t = useTranslations();
+  const pause = pauseOf(row, slots);
+  const failures = row.health === "failing" ? failuresOf(slots) : 0;
+  return (
+    <>
+      <span>
+        <Badge word={row.health ?? row.status} kind={row.health ? "health" : "status"} />
+        {failures > 1 ? <span className="soft small"> × {failures}</span> : null}
+      </span>
+      {pause ? (
+        <span className="soft small ellipsis" title={pause.note ?? undefined}>
+          {pause.by ? (
+            <>
+              <Name>{t("app.by", { name: pause.by })}</Name> ·{" "}
+            </>
+          ) : null}
+          <Time at={pause.from} short />
+        </span>
+      ) : row.last_error && row.status !== "done" ? (
+        <span className="soft small ellipsis" title={row.last_error}>
+          {row.last_error}
+        </span>
+      ) : null}
+    </>
   );
 }
 

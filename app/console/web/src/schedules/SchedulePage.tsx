@@ -20,6 +20,7 @@ import { useSlots } from "../strip/useSlots";
 import { Badge, Dialog, DialogFoot, Loaded, Loading, Name, Problem, RemoveDialog, ScopedButton, Time, useAct } from "../ui/controls";
 import { Editor } from "./Editor";
 import { Backfill } from "./Backfill";
+import { pauseOf } from "./healthDetail";
 import { Skips } from "./Skips";
 import { instantOf } from "./until";
 import { UntilField } from "./UntilField";
@@ -177,6 +178,7 @@ function Facts({ schedule }: { schedule: Schedule }) {
             <dt>{t("why")}</dt>
             <dd>
               <code>{schedule.status_reason}</code>
+              <PausedBy schedule={schedule} />
               {schedule.paused_until ? (
                 <>
                   {" → "}
@@ -208,6 +210,32 @@ function Facts({ schedule }: { schedule: Schedule }) {
         ) : null}
       </dl>
     </section>
+  );
+}
+
+/** Who paused the schedule, when and why, if its strip names it. */
+function PausedBy({ schedule }: { schedule: Schedule }) {
+  const t = useTranslations("app");
+  const pause = pauseOf(schedule, useSlots(schedule.id).data);
+  if (!pause) return null;
+  return (
+    <>
+      {pause.by ? (
+        <>
+          {" "}
+          <Name>{t("by", { name: pause.by })}</Name>
+        </>
+      ) : null}{" "}
+      · <Time at={pause.from} zone={schedule.timezone} relative />
+      {pause.note ? (
+        <>
+          {" "}
+          <q>
+            <Name>{pause.note}</Name>
+          </q>
+        </>
+      ) : null}
+    </>
   );
 }
 

@@ -278,10 +278,18 @@ export function ToastProvider({ children }: { children: ReactNode }) {
     setToasts((before) => [...before.slice(-3), { id, text, action }]);
     setTimeout(() => setToasts((before) => before.filter((toast) => toast.id !== id)), TOAST_MS);
   }, []);
+  const element = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // A dialog is above the page; what is shown after it is above the dialog.
+    const isBelow = document.querySelector("dialog[open]") !== null;
+    if (!toasts.length || !isBelow) return;
+    if (element.current?.matches(":popover-open")) element.current.hidePopover();
+    element.current?.showPopover();
+  }, [toasts]);
   return (
     <Toasts.Provider value={show}>
       {children}
-      <div className="toasts" role="status">
+      <div ref={element} className="toasts" role="status" popover="manual">
         {toasts.map((toast) => (
           <div key={toast.id} className="toast">
             <span>{toast.text}</span>
