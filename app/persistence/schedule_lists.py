@@ -224,9 +224,31 @@ async def _items(
         items = await _ordered_rows(connection, listing, source, now, most=MOST_WALKED)
         if len(items) == part.limit:
             return items
+    if filters.q and listing.sort.field == "name" and not filters.are_only_text and not part.offset:
+        items = await _rows_from_first_text(connection, listing, source, now)
+        if len(items) == part.limit:
+            return items
     if filters.q or (listing.is_bounded and await _are_collectable(connection, filters, source, totals, now)):
         return await _collected(connection, listing, source, now)
     return await _ordered_rows(connection, listing, source, now)
+
+
+async def _rows_from_first_text(
+    connection: AsyncConnection, listing: Listing, source: Source, now: datetime
+) -> list[ListedRow]:
+    """Return the rows among the next schedules from the first one on, in the order of names, that has the text.
+
+    What has the text is found without the other filters, from narrow rows, and is often close together.
+    """
+    only_text = Filters(q=listing.filters.q, workflow_id=listing.filters.workflow_id)
+    texts = replace(listing, filters=only_text, part=replace(listing.part, limit=1))
+    first = await _collected(connection, texts, source, now)
+    if not first:
+        return []
+    step = 1 if listing.sort.is_descending else -1
+    before = UUID(int=min(max(first[0].id.int + step, 0), 2**128 - 1))
+    part = replace(listing.part, cursor=cursor_of([first[0].place, before]))
+    return await _ordered_rows(connection, replace(listing, part=part), source, now, most=MOST_WALKED)
 
 
 async def _are_collectable(

@@ -33,9 +33,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 _SCHEDULE = "SELECT j.id::text AS id, j.name, j.status, {match} AS match, j.created_at FROM scheduled_jobs AS j WHERE "
 _IN_REACH = """
     AND ($2::int[] IS NULL OR j.user_profile_id = ANY($2)) AND ($3::int[] IS NULL OR j.workflow_id = ANY($3))
-    AND ($5::text = '{}' OR j.labels @> $5::text::jsonb)
-    AND ($6::text = '' OR EXISTS (SELECT FROM managed_schedules AS m
-        WHERE m.namespace = $6 AND m.scheduled_job_id = j.id))
+    AND ($5::text = '{}' OR j.labels @> $5::text::jsonb) AND $6::text IS NOT NULL
 ORDER BY j.created_at DESC, j.id DESC LIMIT $4
 """
 _BY_NAME = _SCHEDULE.format(match="'name'") + 'lower(j.name) COLLATE "C" = lower($1::text) COLLATE "C"' + _IN_REACH
@@ -46,6 +44,10 @@ _BY_TEXT = (
 )
 _BY_ID = _SCHEDULE.format(match="'id'") + "j.id BETWEEN ($1::uuid[])[1] AND ($1::uuid[])[2]" + _IN_REACH
 _BY_WORKFLOW = _SCHEDULE.format(match="'target_host'") + "j.workflow_id = ANY($1::int[])" + _IN_REACH
+# Not as one of two alternatives in each query: then the namespace would be looked up for every schedule.
+_OF_NAMESPACE = (
+    "AND j.id IN (SELECT m.scheduled_job_id FROM managed_schedules AS m WHERE m.namespace = $6::text) ORDER BY"
+)
 # So many workflows that call a host are looked at, the newest.
 MOST_WORKFLOWS = 1000
 _CALLING = (
@@ -87,12 +89,16 @@ async def search(connection: AsyncConnection, reach: Reach, wanted: str, limit: 
 async def _schedules(connection: AsyncConnection, wanted: str, common: tuple[Any, ...]) -> list[dict[str, Any]]:
     """Return the schedules that match in one way or another, newest first, each with the first way."""
     pattern, ids = containing(wanted), id_range(wanted)
-    rows = [] if ids is None else await fetch(connection, _BY_ID, list(ids), *common)
-    rows += await fetch(connection, _BY_NAME, wanted, *common)
-    rows += await fetch(connection, _BY_TEXT, pattern, *common)
+
+    async def matching(sql: str, value: Any) -> list[Any]:
+        return await fetch(connection, sql.replace("ORDER BY", _OF_NAMESPACE) if common[-1] else sql, value, *common)
+
+    rows = [] if ids is None else await matching(_BY_ID, list(ids))
+    rows += await matching(_BY_NAME, wanted)
+    rows += await matching(_BY_TEXT, pattern)
     calling = [row["id"] for row in await fetch(connection, _CALLING, pattern, *common[:2], MOST_WORKFLOWS)]
     if calling:
-        rows += await fetch(connection, _BY_WORKFLOW, calling, *common)
+        rows += await matching(_BY_WORKFLOW, calling)
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         found.setdefault(row["id"], dict(row))

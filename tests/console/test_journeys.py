@@ -423,8 +423,8 @@ async def minutes_of(carillon: Carillon) -> set[str]:
 
 
 async def test_a_span_of_the_week(worked: Visitor, carillon: Carillon) -> None:
-    """The grid leads to what fires in an hour; hours are dragged to a span, and its slots are left out."""
-    at = (datetime.now(UTC) + timedelta(days=2)).replace(minute=0, second=0, microsecond=0)
+    """The grid leads to what fires in an hour; hours become a span by mouse or keys, and its slots are left out."""
+    at = (datetime.now(UTC) + timedelta(days=2)).replace(hour=12, minute=0, second=0, microsecond=0)
     later = at + timedelta(hours=1, minutes=30)
     await carillon.call("POST", "/calendars/", 201, json={"name": "strike", "dates": [f"{later:%Y-%m-%d}"]})
     made = [
@@ -451,6 +451,12 @@ async def test_a_span_of_the_week(worked: Visitor, carillon: Carillon) -> None:
     await page.mouse.up()
     await expect(span.get_by_role("row", name="an hour later")).to_contain_text(f"{later:%H:%M}")
     assert [] == await worked.problems_in_both_themes()
+    await first.press("Enter")
+    await expect(span.get_by_role("row", name="an hour later")).to_have_count(0)
+    await page.keyboard.press("ArrowDown")
+    await expect(last).to_be_focused()
+    await page.keyboard.press("Shift+Enter")
+    await expect(span.get_by_role("row", name="an hour later")).to_be_visible()
     await span.get_by_role("button", name="Pause these").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text("would change.")
@@ -523,6 +529,8 @@ async def test_a_run_laid_over_the_canvas(worked: Visitor, carillon: Carillon) -
     await page.get_by_role("button", name="Run now").click()
     await page.wait_for_url("**/runs/*")
     await expect(page.get_by_text("Node 'work': boom").first).to_be_visible()
+    await page.get_by_role("button", name="Copy as curl").click()
+    await expect(page.get_by_text("Copied.")).to_be_visible()
     await page.get_by_role("link", name="Show on the canvas").click()
     canvas = page.get_by_role("region", name="Canvas")
     for step, state in (("before", "Success"), ("work", "Failed"), ("after", "Not reached")):

@@ -221,28 +221,30 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("walked", [10, 5_000])
+@pytest.mark.parametrize(("walked", "status"), [(10, None), (5_000, None), (100, "active")])
 async def test_a_text_that_many_have_is_listed_in_every_order(
-    filled: Database, monkeypatch: pytest.MonkeyPatch, walked: int
+    filled: Database, monkeypatch: pytest.MonkeyPatch, walked: int, status: str | None
 ) -> None:
-    """Page by page, whether the texts are near the beginning of the order or far behind it."""
+    """Page by page, with or without another filter, whether the texts are near the beginning of the order or far."""
     monkeypatch.setattr(schedule_lists, "MOST_WALKED", walked)
+    # As if there were too many to count.
+    monkeypatch.setattr(schedule_lists, "COUNTED", 100)
+    filters = Filters(q="REPORT", status=status)
     for sort, order in ORDERS.items():
         async with filled.transaction() as connection:
             found: list[UUID] = []
             cursor: str | None = None
             for _ in range(3):
                 part = Part(20, 0, cursor)
-                listed = await page(
-                    connection, Listing(Reach((LARGE_OWNER,)), Filters(q="REPORT"), part, sort), known_totals()
-                )
+                listed = await page(connection, Listing(Reach((LARGE_OWNER,)), filters, part, sort), known_totals())
                 found += [row.id for row in listed.items]
                 cursor = listed.next_cursor
             expected = await sql_batches.fetch(
                 connection,
                 "SELECT id FROM scheduled_jobs WHERE user_profile_id = $1 AND name LIKE '%report%' "
-                f"ORDER BY {order} LIMIT 60",
+                f"AND ($2::text IS NULL OR status = $2) ORDER BY {order} LIMIT 60",
                 LARGE_OWNER,
+                status,
             )
         assert [row["id"] for row in expected] == found, sort
 

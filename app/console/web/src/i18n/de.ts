@@ -370,7 +370,7 @@ const de: Messages = {
     off: "Zeitpläne sind ausgeschaltet: bis sie wieder an sind, läuft nichts.",
     skipAll: "{count, plural, one {Diesen Termin auslassen} other {Diese # Termine auslassen}}",
     pauseThem: "{count, plural, one {Diesen Zeitplan bis {at} anhalten} other {Diese # Zeitpläne bis {at} anhalten}}",
-    drag: "Ziehen Sie über Stunden, oder halten Sie die Umschalttaste, um eine Spanne zu wählen.",
+    drag: "Ziehen Sie über Stunden, oder halten Sie die Umschalttaste, um eine Spanne zu wählen; Pfeiltasten bewegen.",
     cut: "Die ersten {count} werden gezeigt.",
     partial: "Es kann mehr fällig sein: die Suche wurde beendet, bevor sie alle Zeitpläne angesehen hatte.",
   },
@@ -444,6 +444,8 @@ const de: Messages = {
     secrets: "Geheimnisse sind durch *** ersetzt.",
     attempts: "Versuche für diesen Termin",
     after: "nach {time}",
+    curlOfCall: "Aufruf als curl kopieren",
+    curlText: "Wie der Workflow ihn jetzt hat; Vorlagen und Geheimnisse sind nicht eingesetzt.",
   },
   breakers: {
     title: "Schutzschalter",

@@ -369,7 +369,7 @@ const en = {
     off: "Schedules are switched off: nothing fires until they are on again.",
     skipAll: "{count, plural, one {Skip this slot} other {Skip these # slots}}",
     pauseThem: "{count, plural, one {Pause this schedule until {at}} other {Pause these # schedules until {at}}}",
-    drag: "Drag over hours, or hold Shift, to pick a span.",
+    drag: "Drag over hours, or hold Shift, to pick a span; arrow keys move.",
     cut: "The first {count} are shown.",
     partial: "More may be due: the search was stopped before it had looked at all schedules.",
   },
@@ -443,6 +443,8 @@ const en = {
     secrets: "Secrets are replaced by ***.",
     attempts: "Attempts at this slot",
     after: "after {time}",
+    curlOfCall: "Copy the call as curl",
+    curlText: "As the workflow has it now; templates and secrets are not filled in.",
   },
   breakers: {
     title: "Breakers",

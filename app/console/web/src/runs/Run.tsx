@@ -2,15 +2,15 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
-import { Fragment } from "react";
 import { useTranslations } from "use-intl";
-import { executions } from "../api/client";
+import { executions, workflows } from "../api/client";
 import { ApiError } from "../api/http";
 import type { ExecutionDetail } from "../api/types";
 import { Missing } from "../shell/Shell";
 import { Badge, Loading, Name, Problem, ScopedButton, Time, toneOf, useAct, useCopy, useNow } from "../ui/controls";
+import { Json } from "../ui/Json";
 import { durationText } from "../ui/time";
-import { curlOf } from "./curl";
+import { curlOf, curlOfRequest } from "./curl";
 import { useScheduleNames } from "./useScheduleNames";
 import { attemptsOf, barsOf, type Bar } from "./waterfall";
 import "./run.css";
@@ -18,6 +18,7 @@ import "./run.css";
 const route = getRouteApi("/runs/$id");
 const ENDED = new Set(["success", "failed", "timed_out", "lost", "cancelled", "skipped", "blocked"]);
 const REFRESH_MS = 1000;
+const HTTP_REQUEST = "core.http_request";
 
 export default function Run() {
   const { id } = route.useParams();
@@ -145,27 +146,6 @@ function RunActions({ run }: { run: ExecutionDetail }) {
   );
 }
 
-const REDACTED = "***";
-
-/** A value as JSON; what stands for a secret is marked. */
-function Json({ value, label }: { value: unknown; label: string }) {
-  const t = useTranslations("runs");
-  const parts = (JSON.stringify(value, null, 2) ?? "null").split(REDACTED);
-  return (
-    <>
-      <pre tabIndex={0} aria-label={label}>
-        {parts.map((part, index) => (
-          <Fragment key={index}>
-            {index ? <mark>{REDACTED}</mark> : null}
-            {part}
-          </Fragment>
-        ))}
-      </pre>
-      {parts.length > 1 ? <p className="soft small">{t("secrets")}</p> : null}
-    </>
-  );
-}
-
 const LOOKED_AT = 100;
 
 /** The attempts at the same slot, with the time that each waited after the one before. */
@@ -221,10 +201,25 @@ function Track({ bar, status }: { bar: Bar | undefined; status: string }) {
   );
 }
 
+/** The calls of the steps as commands, as the workflow has them now; templates stay as they are written. */
+function useRequests({ workflow_id, nodes }: ExecutionDetail): Record<string, string> {
+  const calls = nodes.some((node) => node.type === HTTP_REQUEST);
+  const query = useQuery({
+    queryKey: ["workflow", workflow_id],
+    queryFn: () => workflows.read(workflow_id ?? 0),
+    enabled: calls && workflow_id !== null,
+    retry: false,
+  });
+  const found = query.data?.value.nodes.filter((node) => node.type === HTTP_REQUEST) ?? [];
+  return Object.fromEntries(found.map((node) => [node.id, curlOfRequest(node.config)]));
+}
+
 function Steps({ run }: { run: ExecutionDetail }) {
   const t = useTranslations("runs");
   const now = useNow(ENDED.has(run.status) ? null : 1000);
   const bars = barsOf(run.nodes, now);
+  const requests = useRequests(run);
+  const copy = useCopy();
   return (
     <section className="card stack">
       <h2>{t("nodes")}</h2>
@@ -244,6 +239,14 @@ function Steps({ run }: { run: ExecutionDetail }) {
                 </summary>
                 {node.error ? <p className="error">{node.error}</p> : null}
                 <Json value={node.output} label={t("output")} />
+                {requests[node.node_id] ? (
+                  <p className="row">
+                    <button type="button" onClick={() => void copy(requests[node.node_id] ?? "")}>
+                      {t("curlOfCall")}
+                    </button>
+                    <span className="soft small">{t("curlText")}</span>
+                  </p>
+                ) : null}
               </details>
             </li>
           );

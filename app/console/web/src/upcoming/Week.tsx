@@ -2,7 +2,7 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { useEffect, useMemo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
+import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent, type PointerEvent } from "react";
 import { useTranslations } from "use-intl";
 import { fleet, schedules } from "../api/client";
 import type { ClosedSpan, Upcoming, UpcomingList } from "../api/types";
@@ -69,6 +69,31 @@ export function Week({ span, onSpan }: { span?: TimeSpan; onSpan: (span?: TimeSp
   );
 }
 
+const STEPS: Record<string, [rows: number, columns: number]> = {
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+};
+
+/** Moves the focus to the next hour of the grid in which something fires. */
+function moveFocus(event: KeyboardEvent<HTMLTableElement>) {
+  const step = STEPS[event.key];
+  let cell = (event.target as Element).closest("td");
+  if (!step || !cell) return;
+  event.preventDefault();
+  const { rows } = event.currentTarget;
+  while (cell) {
+    const row: HTMLTableRowElement | undefined = rows[(cell.parentElement as HTMLTableRowElement).rowIndex + step[0]];
+    cell = (row?.cells[cell.cellIndex + step[1]] as HTMLTableCellElement | undefined) ?? null;
+    const button = cell?.querySelector("button");
+    if (button) {
+      button.focus();
+      return;
+    }
+  }
+}
+
 function Grid(props: {
   days: WeekDay[];
   closed: ClosedSpan[];
@@ -100,7 +125,7 @@ function Grid(props: {
     setDragged(undefined);
   }
   return (
-    <table className={props.isOff ? "week off" : "week"} onPointerUp={end}>
+    <table className={props.isOff ? "week off" : "week"} onPointerUp={end} onKeyDown={moveFocus}>
       <caption className="soft small">{zone}</caption>
       <thead>
         <tr>

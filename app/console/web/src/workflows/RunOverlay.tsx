@@ -5,6 +5,7 @@ import { useTranslations } from "use-intl";
 import { executions } from "../api/client";
 import type { ExecutionDetail } from "../api/types";
 import { Badge, Problem, Time, useNow, useZone } from "../ui/controls";
+import { Json } from "../ui/Json";
 import { durationText, instantText } from "../ui/time";
 import type { Graph } from "./graph";
 import { missingSteps, statesOf, type StepState } from "./overlay";
@@ -94,9 +95,7 @@ export function StepResult({ id, state }: { id: string; state: StepState | undef
           </p>
           {result.error ? <p className="note bad">{result.error}</p> : null}
           <h3>{t("runs.output")}</h3>
-          <pre tabIndex={0} aria-label={t("runs.output")}>
-            {JSON.stringify(result.output, null, 2)}
-          </pre>
+          <Json value={result.output} label={t("runs.output")} />
         </>
       ) : (
         <p className="soft">{t(state?.status === "success" ? "workflows.began" : "workflows.notReached")}</p>
