@@ -56,7 +56,7 @@ async def test_a_dry_run_plans_those_that_change(standing: Carillon, monkeypatch
     monkeypatch.setattr(bulk_operations, "MOST_READ", 2)
     mia = await standing.member("fleet-many")
     workflow = await mia.workflow()
-    for timezone in ("Europe/Berlin",) * 3 + ("UTC",):
+    for timezone in ("Europe/Berlin", "Europe/Berlin", "UTC", "Europe/Berlin", "Europe/Berlin"):
         await mia.schedule(workflow, cron="0 3 * * *", timezone=timezone)
     fields = {"timezone": "Europe/Berlin"}
     body: Json = {"action": "set", "filter": {}, "arguments": {"fields": fields}, "dry_run": True}
