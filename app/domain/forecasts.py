@@ -180,8 +180,9 @@ class ClosedSpan(msgspec.Struct, frozen=True, order=True):
 
 def closed_spans(jobs: Iterable[ScheduledJob], since: datetime, until: datetime) -> list[ClosedSpan]:
     """Return the spans that the calendars of schedules leave out, in the order of time."""
-    calendars = {calendar for job in jobs for calendar in job.calendars.excluded}
-    usable = [calendar for calendar in calendars if not calendar.problem]
+    # Many schedules share a calendar, whose hash takes long: its dates may be thousands.
+    shared = {id(calendar): calendar for job in jobs for calendar in job.calendars.excluded}
+    usable = [calendar for calendar in set(shared.values()) if not calendar.problem]
     spans = sorted(span for calendar in usable for span in _spans_of(calendar, since, until))
     return spans[:MOST_CLOSED]
 

@@ -43,6 +43,14 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     ended: tuple[OpenRun, ...] = ()
 
 
+class Next(msgspec.Struct, frozen=True):
+    """How far a backfill is after a step, the runs that it started, and whether the lease left no room for more."""
+
+    terms: BackfillTerms
+    runs: tuple[PendingRun, ...] = ()
+    lacks_room: bool = False
+
+
 async def carry_out(connection: Connection, operation: Operation, actor: Actor) -> tuple[PendingRun, ...]:
     """Do one step of a backfill. Return the runs to ring for after the commit."""
     terms = operation.terms.backfill
@@ -56,14 +64,17 @@ async def carry_out(connection: Connection, operation: Operation, actor: Actor) 
     again = await _start_again(connection, operation, job, counts.lost, now)
     is_held = await backfills.live_work_waits(connection)
     room = None if is_held else await lease_bounds.runs_left(connection, job, now)
-    started, terms = ((), terms) if is_held else await _start_next(connection, operation, job, terms, counts, now, room)
+    next_ones = Next(terms)
+    if not is_held:
+        next_ones = await _start_next(connection, operation, job, terms, counts, now, room)
+    started, terms = next_ones.runs, next_ones.terms
     await lease_bounds.spend_runs(connection, job, len(started))
     await _store(connection, operation, terms, counts, now, LIVE_WAIT_SECONDS if is_held else LOOK_SECONDS)
     if terms.is_exhausted and not (counts.active or again or started):
         failed, changed = operation.failed + len(counts.failed), operation.done + counts.done
         status = OperationStatus.FAILED if failed and not changed else OperationStatus.DONE
         await operations.end(connection, operation.id, status)
-    elif room == 0 and terms.budget(counts.active, now) and not (counts.active or again or started):
+    elif next_ones.lacks_room and not (counts.active or again or started):
         await operations.end(connection, operation.id, OperationStatus.FAILED, LEASE_USED_UP)
     return (*again, *started)
 
@@ -111,21 +122,22 @@ async def _start_next(  # noqa: PLR0913 - how far it is, and what bounds it
     counts: Counts,
     now: datetime,
     room: int | None,
-) -> tuple[tuple[PendingRun, ...], BackfillTerms]:
-    """Start the next slots for which there is a place, in their order. Return the runs, and how far it is then.
+) -> Next:
+    """Start the next slots for which there is a place, in their order.
 
     ``room`` is how many runs the lease of the schedule leaves, if it has one.
     """
     budget = terms.budget(counts.active, now)
     if not budget or terms.is_exhausted:
-        return (), terms
+        return Next(terms)
     most = budget if room is None else min(budget, room)
     looked_at, is_all = await next_slots(connection, job, terms, SLOTS_PER_STEP)
     chosen: list[PastSlot] = []
+    lacks_room = False
     for past in looked_at:
         if terms.admits(past.outcome):
             if len(chosen) == most:
-                is_all = False
+                is_all, lacks_room = False, most == room
                 break
             chosen.append(past)
         terms = replace(terms, position=past.slot)
@@ -134,7 +146,7 @@ async def _start_next(  # noqa: PLR0913 - how far it is, and what bounds it
     if runs:
         named = [(past, run.id) for past, run in zip(chosen, runs, strict=True)]
         await backfills.add(connection, job.id, operation.id, named)
-    return _pending(runs), replace(terms.started(len(runs), now), is_exhausted=is_all)
+    return Next(replace(terms.started(len(runs), now), is_exhausted=is_all), _pending(runs), lacks_room)
 
 
 async def next_slots(

@@ -154,7 +154,8 @@ class Runner:
             if not isinstance(parked, Answered):
                 return parked
             # The callback came before the run was parked: go on at once with what it reported.
-            await self._leave_answered(execution, dispatched, run.walk.known_results, parked.results)
+            reported = (run.walk.known_results, parked.results)
+            await _retry_during_outage(partial(self._leave_answered, execution, dispatched, *reported))
             earlier = Progress(parked.results, run.walk.asleep)
 
     def _with_results(self, outcome: Outcome, results: Sequence[NodeResult]) -> Outcome:
@@ -248,7 +249,8 @@ class Runner:
             asleep={node_id: max(0.0, wakes - now) for node_id, wakes in walk.asleep.items()},
             graph=dispatched.graph,
             waiting=frozenset(walk.waiting),
-            is_limited=self._is_limited(execution, dispatched),
+            # A call that waits has permits also if its quota has gone since.
+            is_limited=bool(walk.waiting) or self._is_limited(execution, dispatched),
         )
         async with self._parks, self._database.transaction("park") as connection:
             return await parked_runs.park(connection, parked)

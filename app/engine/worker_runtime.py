@@ -137,6 +137,8 @@ class WorkerRuntime:
     async def _registered_or_renewed(self) -> float:
         """Take a lease, or renew it and cancel the runs that this worker no longer holds."""
         if not self._registered:
+            # Before the first claim, which needs the lease: its run may need a permit of a quota.
+            await self._runner.limits.read_quotas()
             await self._lease.begin()
             self._registered = True
             return self._lease_seconds / RENEWALS_PER_LEASE

@@ -107,7 +107,7 @@ async def to_end(connection: AsyncConnection, limit: int) -> list[Lease]:
 _SCHEDULES = "SELECT j.id FROM scheduled_jobs AS j WHERE j.lease_id = $1 AND j.id > $2 {} ORDER BY j.id LIMIT $3"
 _ALL = _SCHEDULES.format("")
 _ALIVE = _SCHEDULES.format("AND j.status IN ('active', 'paused')")
-_WAITING = _SCHEDULES.format("AND j.status_reason = 'awaiting_review'")
+_WAITING = _SCHEDULES.format("AND j.status_reason = 'awaiting_review' AND ($4::uuid[] IS NULL OR j.id = ANY($4))")
 FIRST = UUID(int=0)
 
 
@@ -119,9 +119,11 @@ async def schedules_of(
     return [row["id"] for row in rows]
 
 
-async def awaiting_review(connection: AsyncConnection, lease_id: int, limit: int = 500) -> list[UUID]:
-    """Return the ids of schedules of a lease that await review."""
-    return [row["id"] for row in await fetch(connection, _WAITING, lease_id, FIRST, limit)]
+async def awaiting_review(
+    connection: AsyncConnection, lease_id: int, limit: int = 500, among: Sequence[UUID] | None = None
+) -> list[UUID]:
+    """Return the ids of schedules of a lease that await review, all or those of them that are named."""
+    return [row["id"] for row in await fetch(connection, _WAITING, lease_id, FIRST, limit, among)]
 
 
 _NODE_TYPES = (

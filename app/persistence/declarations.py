@@ -1,16 +1,17 @@
 """Objects that files declare: what each name of a namespace stands for."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Select, exists, insert, select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import OwnerKind
 from app.domain.declarations import Key, Kind
-from app.domain.errors import UnavailableError
+from app.domain.errors import ConflictError, UnavailableError
 from app.domain.schedules import ScheduledJob
 from app.persistence import calendars, limits
 from app.persistence.calendars import StoredCalendar, with_calendars
@@ -118,11 +119,22 @@ async def namespace_of_limit(connection: AsyncConnection, limit_id: int) -> str 
     return (await connection.execute(query)).scalar_one_or_none()
 
 
+@contextmanager
+def _declared_once() -> Iterator[None]:
+    """Report it as a conflict if another namespace has just declared the same object, or it was just deleted."""
+    try:
+        yield
+    except IntegrityError:
+        message = "A limit or calendar was deleted or declared by another namespace at this moment. Apply again."
+        raise ConflictError(message) from None
+
+
 async def add_limits(connection: AsyncConnection, ids: Mapping[Key, int]) -> None:
     """Store the limits that these names stand for."""
     rows = [{"namespace": key.namespace, "name": key.name, "limit_id": number} for key, number in ids.items()]
     if rows:
-        await connection.execute(insert(ManagedLimitRow), rows)
+        with _declared_once():
+            await connection.execute(insert(ManagedLimitRow), rows)
 
 
 async def unmanaged_limits(connection: AsyncConnection, owner_id: int | None) -> list[Limit]:
@@ -137,7 +149,8 @@ async def add_calendars(connection: AsyncConnection, ids: Mapping[Key, int]) -> 
     """Store the calendars that these names stand for."""
     rows = [{"namespace": key.namespace, "name": key.name, "calendar_id": number} for key, number in ids.items()]
     if rows:
-        await connection.execute(insert(ManagedCalendarRow), rows)
+        with _declared_once():
+            await connection.execute(insert(ManagedCalendarRow), rows)
 
 
 async def unmanaged_calendars(connection: AsyncConnection, owner_id: int | None) -> list[StoredCalendar]:

@@ -68,12 +68,23 @@ async def some_matching(
     return await _some(connection, reach, filters, condition, (status,), limit)
 
 
+_USES = "j.calendar_versions <> '{}' AND j.calendar_versions ? $1 AND starts_with(j.calendar_versions ->> $1, $2)"
+
+
 async def some_using(connection: AsyncConnection, reach: Reach, calendar: StoredCalendar, limit: int) -> list[UUID]:
     """Return some of the schedules that use a calendar, in no order."""
-    condition = (
-        "j.calendar_versions <> '{}' AND j.calendar_versions ? $1 AND starts_with(j.calendar_versions ->> $1, $2)"
-    )
-    return await _some(connection, reach, NO_FILTERS, condition, (calendar.name, version_prefix(calendar)), limit)
+    return await _some(connection, reach, NO_FILTERS, _USES, (calendar.name, version_prefix(calendar)), limit)
+
+
+async def count_using(connection: AsyncConnection, reach: Reach, calendar: StoredCalendar) -> int:
+    """Return how many schedules use a calendar, of those within reach."""
+    number = 0
+    for selection in await schedule_selections.selections(connection, reach, NO_FILTERS):
+        numbered = _renumbered(_USES, len(selection.values))
+        sql = f"SELECT count(*) FROM {selection.source} WHERE {selection.condition} AND {numbered}"  # noqa: S608
+        values = (*selection.values, calendar.name, version_prefix(calendar))
+        number += (await fetch(connection, sql, *values))[0]["count"]
+    return number
 
 
 async def _some(

@@ -89,13 +89,21 @@ async def lock(connection: AsyncConnection, limit_id: int) -> Limit | None:
     return await read_one(connection, _one(limit_id).with_for_update(), Limit)
 
 
+async def lock_to_change(connection: AsyncConnection, limit_id: int) -> Limit | None:
+    """Lock a limit against other changes, and return it, or None. New uses do not wait."""
+    return await read_one(connection, _one(limit_id).with_for_update(key_share=True), Limit)
+
+
 async def save(connection: AsyncConnection, limit_id: int, values: dict[str, Any]) -> Limit:
-    """Change a limit that this transaction has locked. The rate begins anew in all of its buckets."""
+    """Change a limit that this transaction has locked; ``begin_anew`` is to follow."""
     changed = {**values, "updated_at": func.clock_timestamp()}
     statement = update(LimitRow).where(_TABLE.c.id == limit_id).values(changed)
-    after = await read_written(connection, statement.returning(*_TABLE.c), Limit)
-    await fetch(connection, _BEGIN_ANEW, limit_id)
-    return after
+    return await read_written(connection, statement.returning(*_TABLE.c), Limit)
+
+
+async def begin_anew(connection: AsyncConnection, limit_ids: Sequence[int]) -> None:
+    """Let the rates of limits begin anew. No permit of them is given until the transaction ends: it has to be short."""
+    await fetch(connection, _BEGIN_ANEW, list(limit_ids))
 
 
 async def remove(connection: AsyncConnection, limit_id: int) -> None:
@@ -107,7 +115,7 @@ def _one(limit_id: int) -> Select[Any]:
     return select(_TABLE).where(_TABLE.c.id == limit_id)
 
 
-_BEGIN_ANEW = "UPDATE limit_buckets SET next_at = NULL WHERE limit_id = $1 AND next_at IS NOT NULL"
+_BEGIN_ANEW = "UPDATE limit_buckets SET next_at = NULL WHERE limit_id = ANY($1::int[]) AND next_at IS NOT NULL"
 _BUCKETS = "SELECT id FROM limit_buckets WHERE limit_id = $1"
 _STATES = (
     "SELECT b.limit_id, count(*) FILTER (WHERE p.starts_at IS NOT NULL) AS held, "

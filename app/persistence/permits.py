@@ -32,6 +32,8 @@ from app.persistence.sql_batches import fetch
 
 # Waiting runs of a bucket that are looked at, those with the earliest slots: turns are taken among these.
 MOST_WAITING = 1000
+# How often those are looked at who come after others that wait for a full bucket too.
+MOST_LOOKS = 4
 # Before another look at a waiting run that needs a bucket which another transaction holds.
 LOCKED_SECONDS = 0.05
 
@@ -54,9 +56,8 @@ class Entered(msgspec.Struct, frozen=True):
 
 
 class Advanced(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a look at buckets: who may start when, which runs to ring for, and when to look again."""
+    """What came of a look at buckets: which runs to ring for, and when to look again."""
 
-    starts: dict[PermitHolder, datetime]
     runs: tuple[PendingRun, ...]
     ask_again_seconds: float | None = None
 
@@ -222,7 +223,9 @@ _WAITING = (
     "WHERE o.execution_id = w.execution_id AND o.node_id = w.node_id AND o.starts_at IS NULL) AS buckets "
     "FROM unnest($1::bigint[]) AS ids(id) CROSS JOIN LATERAL ("
     "SELECT p.execution_id, p.node_id, p.source, p.slot, p.token FROM limit_permits AS p "
-    "WHERE p.bucket_id = ids.id AND p.starts_at IS NULL ORDER BY p.slot LIMIT $2) AS w "
+    "WHERE p.bucket_id = ids.id AND p.starts_at IS NULL AND NOT EXISTS (SELECT FROM limit_permits AS o "
+    "WHERE o.execution_id = p.execution_id AND o.node_id = p.node_id AND o.bucket_id = ANY($3::bigint[]) "
+    "AND o.starts_at IS NULL) ORDER BY p.slot LIMIT $2) AS w "
     "JOIN active_executions AS a ON a.id = w.execution_id AND (w.node_id = '' OR a.token = w.token)"
 )
 _HELD = (
@@ -253,18 +256,26 @@ async def advance(connection: AsyncConnection, bucket_ids: Iterable[int], quotas
     locked = await _locked(connection, _LOCK, bucket_ids)
     buckets = await _states(connection, locked, quotas)
     if not buckets:
-        return Advanced(starts={}, runs=())
+        return Advanced(runs=())
     now = await database_now(connection)
-    waiting = await _waiting(connection, [bucket.id for bucket in buckets.values() if not bucket.is_full])
-    # Runs may need permits of other buckets too. These are not waited for: whoever holds them may wait for ours.
-    others = {bucket_id for waiter in waiting for bucket_id in waiter.buckets} - locked
-    if others:
-        buckets |= await _states(connection, await _locked(connection, _TRY_LOCK, others), quotas)
+    free = [bucket.id for bucket in buckets.values() if not bucket.is_full]
+    passed_over: set[int] = set()
+    for _ in range(MOST_LOOKS):
+        waiting = await _waiting(connection, free, passed_over)
+        # Runs may need permits of other buckets too. These are not waited for: whoever holds them may wait for ours.
+        others = {bucket_id for waiter in waiting for bucket_id in waiter.buckets} - locked
+        unknown = others - buckets.keys()
+        if unknown:
+            buckets |= await _states(connection, await _locked(connection, _TRY_LOCK, unknown), quotas)
+        full = {bucket_id for bucket_id in others & buckets.keys() if buckets[bucket_id].is_full}
+        # Whoever waits for a full bucket too must not keep those behind it from being looked at.
+        if len(waiting) < MOST_WAITING or full <= passed_over:
+            break
+        passed_over |= full
     held = await _held(connection, buckets, {waiter.source for waiter in waiting}) if waiting else {}
     grants = grant(buckets, in_turn(waiting, held), now)
     runs = await _give(connection, buckets, grants) if grants.permits else []
     return Advanced(
-        starts={permit.waiter.holder: permit.starts_at for permit in grants.permits},
         runs=tuple(runs),
         ask_again_seconds=_ask_again(grants, now, is_passed_over=not others <= buckets.keys()),
     )
@@ -300,11 +311,12 @@ def _bucket(row: Any, quotas: OwnerQuotas) -> Bucket:
     return Bucket(id=row["id"], bounds=bounds, held=row["held"], next_at=row["next_at"])
 
 
-async def _waiting(connection: AsyncConnection, bucket_ids: list[int]) -> list[Waiter]:
+async def _waiting(connection: AsyncConnection, bucket_ids: list[int], passed_over: Collection[int]) -> list[Waiter]:
+    """Return who waits for these buckets, without those who wait for one that is ``passed_over`` too."""
     if not bucket_ids:
         return []
     waiters: dict[PermitHolder, Waiter] = {}
-    for row in await fetch(connection, _WAITING, bucket_ids, MOST_WAITING):
+    for row in await fetch(connection, _WAITING, bucket_ids, MOST_WAITING, list(passed_over)):
         holder = PermitHolder(row["execution_id"], row["node_id"])
         waiters[holder] = Waiter(
             holder=holder,
@@ -398,11 +410,6 @@ class Call(msgspec.Struct, frozen=True):
     execution_id: UUID
     node_id: str
     token: int
-
-    @property
-    def holder(self) -> PermitHolder:
-        """Return what holds the permits of the call."""
-        return PermitHolder(self.execution_id, self.node_id)
 
 
 class CallPermits(msgspec.Struct, frozen=True):

@@ -128,10 +128,9 @@ class AgentLeaseService:
         async with self._database.transaction() as connection:
             lease = await _managed(connection, actor, lease_id)
             _require_not_ended(lease, await database_now(connection))
-            waiting = await agent_leases.awaiting_review(connection, lease_id, BATCH * 5)
             if request.schedule_ids is not None:
                 await _require_of_lease(connection, lease, request.schedule_ids)
-                waiting = [job_id for job_id in waiting if job_id in set(request.schedule_ids)]
+            waiting = await agent_leases.awaiting_review(connection, lease_id, BATCH * 5, request.schedule_ids)
             details = {"schedule_ids": [str(job_id) for job_id in waiting]}
             await audit.record(
                 connection, actor, AuditAction.LEASE_APPROVED, subject_of(lease), details=details, note=request.note

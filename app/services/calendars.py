@@ -98,13 +98,14 @@ class CalendarService:
         values = await _canonical(_with_context(fields, calendar))
         values = {name: value for name, value in values.items() if _editable(calendar)[name] != value}
         async with self._database.transaction() as connection:
-            await _require_allowed(connection, actor, calendar, values)
-            uses = await calendars.uses(connection, calendar)
+            if actor.may_use(calendar.user_profile_id):
+                await _require_allowed(connection, actor, calendar, values)
+            number = await edit_plans.count_using(connection, actor.reach(), calendar)
             candidates = await _candidates(connection, actor, calendar, values)
             now = await database_now(connection)
         plan = await plan_many(candidates, now, change=with_new_calendars, days=days)
         changes = shown_differences(_audited(calendar), _audited(replace(calendar, **values)))
-        return CalendarPlanView(changes=changes, **fleet_plan_fields(plan, uses.number))
+        return CalendarPlanView(changes=changes, **fleet_plan_fields(plan, number))
 
     async def _replan(self) -> None:
         """Plan schedules again; workers do what fails here, as the change itself is stored."""
@@ -172,7 +173,7 @@ async def _candidates(
     if not CONTENT_FIELDS & values.keys():
         return []
     ids = await edit_plans.some_using(connection, actor.reach(), calendar, MOST_READ)
-    jobs = [job for _, job in await schedules.many(connection, ids)]
+    jobs = [job for _, job in await schedules.many(connection, ids, whole=False)]
     content = {name: values.get(name, getattr(calendar, name)) for name in CONTENT_FIELDS}
     ready = await calendars.with_content(connection, jobs, calendar, content)
     return await as_candidates(connection, list(zip(jobs, ready, strict=True)))

@@ -69,6 +69,8 @@ class LimitService:
             row = await _locked(connection, actor, name, team_id)
             require_match(lambda: tag_of(_view(row)))
             after = await change_limit(connection, actor, row, values, author_of(actor))
+            if after is not row:
+                await limits.begin_anew(connection, [row.id])
             buckets = await limits.buckets_of(connection, row.id) if after is not row else []
             states = await limits.states(connection, [row.id])
         await self._gate.look_at(buckets)

@@ -109,3 +109,14 @@ async def test_the_plan_of_a_calendar_is_what_its_change_does(standing: Carillon
     assert "dates" == refused["errors"][0]["field"]
     stranger = await standing.member("fleet-stranger")
     await stranger.call("POST", "/calendars/closed/plan/", 404, json=body)
+
+
+async def test_the_plan_of_a_public_calendar_counts_ones_own_schedules(standing: Carillon) -> None:
+    """Not those of others, whatever the change."""
+    await standing.call("POST", "/calendars/", 201, json={"name": "feast", "dates": ["2027-01-01"], "public": True})
+    await standing.schedule(await standing.workflow(), cron="0 3 * * *", exclude_calendars=["feast"])
+    mia = await standing.member("fleet-public")
+    await mia.schedule(await mia.workflow(), cron="0 3 * * *", exclude_calendars=["feast"])
+    for body in ({"dates": ["2027-01-02"]}, {"public": False}):
+        assert 1 == (await mia.call("POST", "/calendars/feast/plan/", json=body))["schedules"]
+    await standing.call("POST", "/calendars/feast/plan/", 409, json={"public": False})

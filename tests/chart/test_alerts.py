@@ -1,5 +1,6 @@
 """Each alert fires when it should, and none fires in a failover of 40 seconds: by `promtool test rules`."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.support.skip_reports import leave_untested
 API = 'cluster="c",namespace="bells",job="carillon-api-metrics",pod="api"'
 WORKER = 'cluster="c",namespace="bells",job="bells/carillon-worker",pod="worker"'
 OTHER_WORKER = 'cluster="c",namespace="bells",job="bells/carillon-worker",pod="other"'
+OPERATOR = 'cluster="c",namespace="bells",job="bells/carillon-operator",pod="operator"'
 ALERTS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"][0]["rules"]
 
 
@@ -45,6 +47,8 @@ ALWAYS_ON = {
     f'carillon_http_request_seconds_bucket{{{API},route="/api/v1/schedules",le="0.5"}}': "0+100x300",
     f'carillon_http_request_seconds_bucket{{{API},route="/api/v1/schedules",le="10.0"}}': "0+100x300",
     f'carillon_http_request_seconds_bucket{{{API},route="/api/v1/schedules",le="+Inf"}}': "0+100x300",
+    f"carillon_operator_leader{{{OPERATOR}}}": "1x300",
+    f'carillon_operator_objects{{{OPERATOR},kind="schedule",ready="false"}}': "0x300",
     f"carillon_mode{{{WORKER}}}": "1x300",
     f"carillon_mode{{{OTHER_WORKER}}}": "1x300",
     f'carillon_database_connections{{{WORKER},state="in_use"}}': "5x300",
@@ -93,6 +97,8 @@ FIRING: dict[str, Series] = {
     "ApiErrors": {f'carillon_http_requests_total{{{API},route="/api/v1/schedules",status="500"}}': "0+10x300"},
     "ApiSlow": {f'carillon_http_request_seconds_bucket{{{API},route="/api/v1/schedules",le="0.5"}}': "0+50x300"},
     "JobFailed": {FAILED_JOB: "1x300"},
+    "NoOperator": {f"carillon_operator_leader{{{OPERATOR}}}": "0x300"},
+    "ObjectsNotReady": {f'carillon_operator_objects{{{OPERATOR},kind="schedule",ready="false"}}': "1x300"},
     "MetricsMissing": {f"carillon_build_info{{{API}}}": "_x300"},
 }
 
@@ -181,7 +187,7 @@ def _alone(rules: Path, name: str) -> Path:
 def test_nothing_fires_while_all_is_well(promtool: Path, rules: Path) -> None:
     """Readiness probes that fail, and what happens to another release, are no reason either."""
     others = {
-        name.replace("carillon-api", "other-api").replace("carillon-worker", "other-worker"): values
+        re.sub("carillon-(api|operator|worker)", r"other-\1", name): values
         for series in FIRING.values()
         for name, values in series.items()
         if "kube_job" not in name

@@ -136,7 +136,7 @@ def installed(render: Renderer, **given: Any) -> dict[str, dict[str, Any]]:
 
 def test_the_rule_holds_the_alerts(render: Renderer) -> None:
     """What is installed is the file, its templates untouched, and every selector is limited to the release."""
-    release = 'namespace="bells",job=~"(bells/)?carillon-(api-metrics|worker)"'
+    release = 'namespace="bells",job=~"(bells/)?carillon-(api-metrics|operator|worker)"'
     alerts = installed(render)
     for rule in RULES:
         limited = rule["expr"].replace('namespace=~".+"', release).replace('namespace=~".*"', 'namespace="bells"')
@@ -149,10 +149,12 @@ def test_the_rule_holds_the_alerts(render: Renderer) -> None:
 
 def test_jobs_of_the_monitors_are_those_of_the_alerts(render: Renderer) -> None:
     """The operator names the job of a ServiceMonitor after its Service, of a PodMonitor after namespace and name."""
-    manifests = render(WATCHED)
-    service, monitor = only(manifests, "Service", "-api-metrics"), only(manifests, "PodMonitor")
-    names = [service["metadata"]["name"], f"bells/{monitor['metadata']['name']}"]
-    assert [True, True] == [bool(re.fullmatch("(bells/)?carillon-(api-metrics|worker)", name)) for name in names]
+    manifests = render({**WATCHED, "operator": {"enabled": True, "tokensSecret": "tokens"}})
+    service = only(manifests, "Service", "-api-metrics")
+    monitors = [item["metadata"]["name"] for item in manifests if item["kind"] == "PodMonitor"]
+    assert ["carillon-operator", "carillon-worker"] == sorted(monitors)
+    for name in (service["metadata"]["name"], *(f"bells/{monitor}" for monitor in monitors)):
+        assert re.fullmatch("(bells/)?carillon-(api-metrics|operator|worker)", name)
 
 
 def test_alerts_can_be_changed(render: Renderer) -> None:

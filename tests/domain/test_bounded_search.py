@@ -174,7 +174,7 @@ def test_what_is_kept_of_zones_and_expressions_is_bounded() -> None:
     """Whoever asks for all zones and all years pushes out what others asked for; what is kept does not grow."""
     zones = (local_time._transitions, local_time._clock_change_days, local_time._pieces, local_time._spans)
     kept = (*zones, recurrence._slots_of_change_day)
-    for number, name in enumerate(sorted(local_time._names().values())):
+    for number, name in enumerate(sorted(local_time._names().values())[::3]):
         place = zone(name)
         for year in range(2000 + number % 9, 2060):
             place.clock_change_days(year)

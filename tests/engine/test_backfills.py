@@ -12,6 +12,7 @@ from app import clock
 from app.config import Settings
 from app.domain.limits import DEFAULT_CAPS
 from app.domain.trigger_event import rfc3339
+from app.engine import backfills
 from app.engine.bulk_operations import OperationRunner
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
@@ -198,3 +199,31 @@ async def test_runs_of_a_backfill_count_against_the_lease(
         assert (left, 0) == (len(await pending(database)), (await carillon.call("GET", path))["left"]["runs"])
     ended = await carillon.call("GET", f"/operations/{operation['id']}/")
     assert ("failed", 6, True) == (ended["status"], ended["failed"], "has no runs left" in ended["error"])
+
+
+async def test_a_backfill_that_needs_no_more_runs_does_not_miss_them(
+    carillon: Carillon, settings: Settings, database: Database, runner: OperationRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last run of the lease was its last, and slots behind it have run already."""
+    monkeypatch.setattr(backfills, "SLOTS_PER_STEP", 4)
+    lease, agent = await lease_of(carillon, max_runs=17)
+    schedule = await agent.schedule(await carillon.workflow(), total_repeats=5)
+    whole = last_hour(schedule)
+    middle = rfc3339(moment(whole["from"]) + timedelta(minutes=29))
+
+    async def carry_out(body: Json) -> Json:
+        shown = await backfill(carillon, schedule, {**body, "max_concurrent": 12})
+        while shown["status"] == "running":
+            await step(runner, database)
+            async with engine_of(settings) as engine:
+                for run_id, token in await pending(database):
+                    await engine.run_execution(run_id, token)
+            shown = await carillon.call("GET", f"/operations/{shown['id']}/")
+        return shown
+
+    assert "done" == (await carry_out({**whole, "from": middle}))["status"]
+    done = await carry_out(whole)
+    assert ("done", "", 0) == (
+        *(done["status"], done["error"]),
+        (await carillon.call("GET", f"/leases/{lease['id']}/"))["left"]["runs"],
+    )

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.config import Settings
+from app.persistence import permits
 from app.persistence.database import Database
 from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
 from tests.support.http_sink import Sink
@@ -198,6 +199,29 @@ async def test_three_workers_keep_to_the_quota_of_an_owner(
         runs = await ended(carillon, [*of_team, *own])
     assert {("success", "")} == {(run["status"], run["error"]) for run in runs}
     assert 8 == len(runs) == len(sink.calls)
+
+
+async def test_those_who_wait_for_a_full_quota_too_do_not_hold_others_up(
+    carillon: Carillon, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them come first: a look reads so many waiting runs at most."""
+    monkeypatch.setattr(permits, "MOST_WAITING", 2)
+    await limit(carillon, max_concurrent=5, public=True)
+    team = await carillon.call("POST", "/teams/", 201, json={"name": "ops"})
+    await carillon.call("PATCH", f"/teams/{team['id']}/", json={"quotas": {"runs_at_once": 1}})
+    flow = await carillon.workflow(team_id=team["id"])
+    first = [await carillon.schedule(flow, team_id=team["id"], limit="crm") for _ in range(4)]
+    later = await carillon.schedule(limit="crm")
+    async with engine_of(settings) as engine:
+        await engine.limits.read_quotas()
+        for seconds_ago, schedule in zip((9, 8, 7, 6, 1), [*first, later], strict=True):
+            due = await make_due(database, schedule, seconds_ago=seconds_ago)
+            await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+        for _ in range(2):
+            await engine.limits.look_at_all()
+        (run,) = await carillon.runs(later)
+        await engine.run_execution(UUID(run["id"]), 1)
+    assert ["success"] == [run["status"] for run in await carillon.runs(later)]
 
 
 async def test_a_quota_that_an_admin_sets_holds_for_the_runs_of_one_owner(

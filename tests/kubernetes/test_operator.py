@@ -241,8 +241,8 @@ async def test_one_operator_leads_and_gives_the_lease_back(cluster: Cluster) -> 
             await until(is_taken_over)
             await cluster.api.apply("workflows", "shop", "other", FLOW)
             await cluster.ready("workflows", "other")
-            metrics = await _until_answered(f"http://127.0.0.1:{port}/metrics")
-            assert 'carillon_operator_objects{kind="workflow",ready="true"} 2.0' in metrics
+            counted = 'carillon_operator_objects{kind="workflow",ready="true"} 2.0'
+            await _until_answered(f"http://127.0.0.1:{port}/metrics", counted)
     assert "" == _holder(cluster)
 
 
@@ -252,17 +252,18 @@ def _holder(cluster: Cluster) -> str:
     return str(lease["spec"]["holderIdentity"])
 
 
-async def _until_answered(url: str) -> str:
+async def _until_answered(url: str, expected: str = "") -> None:
+    """Wait until an address answers 200 with this text."""
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:
 
-        async def check() -> str | None:
+        async def check() -> bool:
             try:
                 answer = await client.get(url)
             except httpx.TransportError:
-                return None
-            return answer.text if answer.status_code == 200 else None
+                return False
+            return answer.status_code == 200 and expected in answer.text
 
-        return await until(check)
+        await until(check)
 
 
 async def test_a_namespace_belongs_to_the_user_of_its_token(cluster: Cluster, carillon: Carillon) -> None:

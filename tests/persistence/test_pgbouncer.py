@@ -1,10 +1,12 @@
 """A whole Carillon behind a real PgBouncer that pools by session."""
 
+import asyncio
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +16,7 @@ from app.embedded.accounts import UNPRIVILEGED, postgres_install
 from app.persistence.connection_pool import driver_of
 from app.persistence.database import SERVER_SETTINGS, Database
 from tests.support.api_server import serving
-from tests.support.carillon import Carillon, Json, settings_on, until, working
+from tests.support.carillon import settings_on, until, working
 from tests.support.debian_packages import PackageMissingError, libraries_of, unpacked
 from tests.support.skip_reports import leave_untested
 
@@ -48,6 +50,7 @@ class PgBouncer:
         # Short, as the path of a socket may have a hundred characters.
         self.folder = Path(tempfile.mkdtemp(prefix="pb-"))
         self.folder.chmod(0o777)
+        self._socket = self.folder / f".s.PGSQL.{PORT}"
         parts = urlsplit(database_url)
         text = CONFIGURATION.format(
             host=parse_qs(parts.query)["host"][0], database=parts.path.strip("/"), port=PORT, folder=self.folder
@@ -59,8 +62,20 @@ class PgBouncer:
         """The address for Carillon."""
         return f"postgresql://carillon@/carillon?host={self.folder}&port={PORT}"
 
-    def start(self) -> None:
-        """Run it, not as root, which it refuses."""
+    async def start(self) -> None:
+        """Run it, not as root, which it refuses, and wait until it takes connections."""
+        self._run()
+
+        async def listens() -> bool:
+            with suppress(OSError):
+                _, writer = await asyncio.open_unix_connection(self._socket)
+                writer.close()
+                return True
+            return False
+
+        await until(listens)
+
+    def _run(self) -> None:
         self._process = subprocess.Popen(
             [self._program, str(self.folder / "pgbouncer.ini")],
             stdout=subprocess.DEVNULL,
@@ -74,8 +89,7 @@ class PgBouncer:
         """End it without a word."""
         self._process.kill()
         self._process.wait()
-        for left in self.folder.glob(".s.*"):
-            left.unlink()
+        self._socket.unlink(missing_ok=True)
 
     def shows(self, what: str) -> list[list[str]]:
         """Ask its console, and return the fields of each line."""
@@ -108,23 +122,13 @@ def program(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def pooler(program: tuple[str, str], database_url: str) -> Iterator[PgBouncer]:
+async def pooler(program: tuple[str, str], database_url: str) -> AsyncIterator[PgBouncer]:
     """PgBouncer in front of the test's database."""
     made = PgBouncer(*program, database_url)
-    made.start()
+    await made.start()
     yield made
     made.kill()
     shutil.rmtree(made.folder, ignore_errors=True)
-
-
-async def runs(carillon: Carillon, schedule: Json, count: int) -> list[Json]:
-    """Wait for so many runs that have ended well."""
-
-    async def enough() -> list[Json] | None:
-        ended = [run for run in await carillon.runs(schedule) if run["status"] == "success"]
-        return ended if len(ended) >= count else None
-
-    return await until(enough)
 
 
 async def test_pooling_by_session_works(pooler: PgBouncer, redis_url: str, tmp_path: Path) -> None:
@@ -132,12 +136,12 @@ async def test_pooling_by_session_works(pooler: PgBouncer, redis_url: str, tmp_p
     settings = settings_on(pooler.url, redis_url, tmp_path)
     async with serving(settings) as carillon, working(settings):
         schedule = await carillon.schedule(interval_seconds=1)
-        before = len(await runs(carillon, schedule, 2))
+        before = len(await carillon.until_succeeded(schedule, 2))
         assert ["session"] == [row[-1] for row in pooler.shows("POOLS") if row[0] == "carillon"]
         assert len(pooler.shows("CLIENTS")) > 2
         pooler.kill()
-        pooler.start()
-        ended = await runs(carillon, schedule, before + 3)
+        await pooler.start()
+        ended = await carillon.until_succeeded(schedule, before + 3)
         assert len(ended) == len({run["scheduled_for"] for run in ended})
     database = Database(settings.database_url, pool_size=1)
     for _ in range(3):

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, TypeVar
@@ -130,6 +130,27 @@ class Carillon:
         """Read the ledger of a schedule, oldest first."""
         answer = await self.call("GET", f"/schedules/{schedule['id']}/ledger/", params={"limit": 500})
         return list(reversed(answer["items"]))
+
+    async def outcomes(self, schedule: Json, step: timedelta) -> dict[datetime, str]:
+        """Read the outcome of each slot of a cadence; a slot with two outcomes, or with none, fails the test."""
+        outcomes: dict[datetime, str] = {}
+        for item in await self.ledger(schedule):
+            slot = first_slot(item)
+            while slot <= last_slot(item):
+                assert slot not in outcomes, slot
+                outcomes[slot] = item["outcome"]
+                slot += step
+        assert [min(outcomes) + number * step for number in range(len(outcomes))] == sorted(outcomes)
+        return outcomes
+
+    async def until_succeeded(self, schedule: Json, count: int) -> list[Json]:
+        """Wait until so many runs of a schedule have succeeded, and return them."""
+
+        async def enough() -> list[Json] | None:
+            succeeded = [run for run in await self.runs(schedule) if run["status"] == "success"]
+            return succeeded if len(succeeded) >= count else None
+
+        return await until(enough)
 
     async def explain(self, schedule: Json, moment: str | None = None) -> Json:
         """Ask why a schedule did or did not run at a moment, or now."""

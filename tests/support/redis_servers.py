@@ -101,7 +101,7 @@ class Switchable:
         lines = (
             f"monitor {MASTER} 127.0.0.1 {master.port} 1",
             f"auth-pass {MASTER} {PASSWORD}",
-            f"down-after-milliseconds {MASTER} 500",
+            f"down-after-milliseconds {MASTER} 1000",
             f"failover-timeout {MASTER} 3000",
         )
         options = {"sentinel": "\nsentinel ".join(lines), "requirepass": SENTINEL_PASSWORD}
@@ -134,7 +134,8 @@ class Switchable:
             now = await self.master()
             return now is not before and (await now.ask("ROLE"))[0] == b"master"
 
-        await until(is_other)
+        # A Sentinel on a machine that stalled does nothing for half a minute.
+        await until(is_other, seconds=120)
 
     async def revive(self) -> None:
         """Start the server that is gone again, empty; the Sentinel makes it a replica."""

@@ -21,7 +21,7 @@ from app.domain.workflows import Node
 from app.engine.calendar_replans import CalendarReplanner
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
-from app.persistence import declarations, schedules, users
+from app.persistence import declarations, limits, schedules, users
 from app.persistence.database import Connection, Database, Unit, database_now
 from app.services.admission import Admission, quota_refusal
 from app.services.declarations.exporting import Inventory, take_inventory, with_adopted
@@ -80,6 +80,8 @@ class Rings(msgspec.Struct, frozen=True, kw_only=True):
     # Runs that wait for no limit any more.
     freed: tuple[PendingRun, ...] = ()
     called_off: tuple[UUID, ...] = ()
+    # Limits whose rates begin anew.
+    limits: tuple[int, ...] = ()
     # Whether a calendar was written, so that the schedules that use it have to be planned again.
     replans: bool = False
 
@@ -153,7 +155,13 @@ class DeclarationService:
             yield unit
 
     async def _ring(self, rings: Rings, request: ApplyRequest) -> None:
-        if self._ringer is None or request.dry_run:
+        if request.dry_run:
+            return
+        if rings.limits:
+            # Not in the transaction of the files, which may take long.
+            async with self._database.transaction("begin_rates_anew") as connection:
+                await limits.begin_anew(connection, rings.limits)
+        if self._ringer is None:
             return
         await self._ringer.ticks(changed.job for changed in rings.changed)
         await self._ringer.executions([*(run for changed in rings.changed for run in changed.pending), *rings.freed])
@@ -240,7 +248,13 @@ class _Applying:
         ids = {**there.ids, **new_limits, **stored.ids, **created, **schedule_ids}
         done = [replace(step, status=written[step.key].job.status) if step.key in written else step for step in steps]
         replans = any(step.key.kind is Kind.CALENDAR and step.act is not Act.KEEP for step in steps)
-        return _with_ids(done, ids), Rings(changed=tuple(written.values()), freed=stored.freed, replans=replans)
+        rings = Rings(
+            changed=tuple(written.values()),
+            freed=stored.freed,
+            limits=tuple(there.limits[item.key].id for item in bounds.changed),
+            replans=replans,
+        )
+        return _with_ids(done, ids), rings
 
     async def _require_quota(self, connection: Connection, quota: Quota, new: Sequence[Item]) -> None:
         over = await quota_refusal(connection, self._limits, quota, self._owner.user_id, len(new)) if new else None

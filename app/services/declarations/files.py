@@ -113,8 +113,13 @@ class DeclaredFile(msgspec.Struct, frozen=True):
         limits = [*(one["limit"] for one in values), *(limit for one in values for limit in _limits_of_nodes(one))]
         return {
             *((Kind.CALENDAR, name) for several in names for name in several),
-            *((Kind.LIMIT, name) for name in limits if isinstance(name, str)),
+            *((Kind.LIMIT, name) for name in map(_name_of, limits) if isinstance(name, str)),
         }
+
+
+def _name_of(limit: Any) -> Any:
+    """Return the name of a limit, which may have a key beside it."""
+    return limit.get("name") if isinstance(limit, dict) else limit
 
 
 def _limits_of_nodes(workflow: dict[str, Any]) -> Iterator[Any]:

@@ -142,10 +142,14 @@ async def write_calendars(connection: Connection, dates: Work, by: Applier, ther
     """Create and change calendars; return the ids of the new ones."""
     if dates.new or dates.changed:
         await calendars.lock_names(connection)
+    current = await calendars.by_ids(connection, [there.calendars[item.key].id for item in dates.changed])
 
     async def write(item: Item, author: Author) -> StoredCalendar:
-        before = there.calendars.get(item.key)
-        if before is not None:
+        known = there.calendars.get(item.key)
+        if known is not None:
+            before = current.get(known.id)
+            if before is None:
+                raise ConflictError(GONE)
             return await change_calendar(connection, by.actor, before, item.declared.values, author)
         return await add_calendar(connection, by.actor, owner_for(by.owner, None), item.declared.values, author)
 
@@ -154,10 +158,15 @@ async def write_calendars(connection: Connection, dates: Work, by: Applier, ther
 
 async def write_limits(connection: Connection, bounds: Work, by: Applier, there: Inventory) -> dict[Key, int]:
     """Create and change limits; return the ids of the new ones. Workers soon give the permits of a higher bound."""
+    changed = sorted(there.limits[item.key].id for item in bounds.changed)
+    current = {limit_id: await limits.lock_to_change(connection, limit_id) for limit_id in changed}
 
     async def write(item: Item, author: Author) -> Limit:
-        before = there.limits.get(item.key)
-        if before is not None:
+        known = there.limits.get(item.key)
+        if known is not None:
+            before = current[known.id]
+            if before is None:
+                raise ConflictError(GONE)
             return await change_limit(connection, by.actor, before, item.declared.values, author)
         return await add_limit(connection, by.actor, owner_for(by.owner, None), item.declared.values, author)
 
@@ -283,6 +292,8 @@ async def prune(
 ) -> list[UUID]:
     """Delete objects with their history; return their active executions. Problems are placed by ``places``."""
     keys = [step.key for step in steps]
+    for limit_id in sorted(there.limits[key].id for key in keys if key.kind is Kind.LIMIT):
+        await limits.lock(connection, limit_id)
     flows = {there.workflow_ids[key]: key for key in keys if key.kind is Kind.WORKFLOW}
     job_ids = [there.schedule_ids[key] for key in keys if key.kind is Kind.SCHEDULE]
     rows = [await workflows.lock_to_delete(connection, workflow_id) for workflow_id in sorted(flows)]
