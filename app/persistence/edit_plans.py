@@ -1,7 +1,5 @@
 """Plans of edits: for which version of which schedule each was made, and for which change."""
 
-import re
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -10,10 +8,10 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.domain.schedules import Status
 from app.persistence import schedule_selections
 from app.persistence.calendars import StoredCalendar, version_prefix
-from app.persistence.schedule_filters import NO_FILTERS, Filters
+from app.persistence.schedule_filters import NO_FILTERS
+from app.persistence.schedule_selections import Selection
 from app.persistence.sql_batches import fetch
 
 # How many old plans are deleted when one is added.
@@ -60,44 +58,31 @@ async def get(connection: AsyncConnection, plan_id: UUID, job_id: UUID, lifetime
     return StoredPlan(rows[0]["tag"], None if changes is None else msgspec.json.decode(changes, type=dict[str, str]))
 
 
-async def some_matching(
-    connection: AsyncConnection, reach: Reach, filters: Filters, status: Status | None, limit: int
-) -> list[UUID]:
-    """Return some of the schedules that match, of this status if one is named, in no order."""
-    condition = "($1::text IS NULL OR j.status = $1)"
-    return await _some(connection, reach, filters, condition, (status,), limit)
-
-
-_USES = "j.calendar_versions <> '{}' AND j.calendar_versions ? $1 AND starts_with(j.calendar_versions ->> $1, $2)"
-
-
 async def some_using(connection: AsyncConnection, reach: Reach, calendar: StoredCalendar, limit: int) -> list[UUID]:
     """Return some of the schedules that use a calendar, in no order."""
-    return await _some(connection, reach, NO_FILTERS, _USES, (calendar.name, version_prefix(calendar)), limit)
+    ids: list[UUID] = []
+    for selection in await schedule_selections.selections(connection, reach, NO_FILTERS):
+        uses, values = _uses(calendar, selection)
+        # Those that fire first: a change of a calendar does nothing to the others.
+        order = "ORDER BY j.status = 'active' DESC"
+        sql = f"SELECT j.id FROM {selection.source} WHERE {selection.condition} AND {uses} {order} LIMIT {limit:d}"  # noqa: S608
+        ids += [row["id"] for row in await fetch(connection, sql, *values)]
+    return ids[:limit]
 
 
 async def count_using(connection: AsyncConnection, reach: Reach, calendar: StoredCalendar) -> int:
     """Return how many schedules use a calendar, of those within reach."""
     number = 0
     for selection in await schedule_selections.selections(connection, reach, NO_FILTERS):
-        numbered = _renumbered(_USES, len(selection.values))
-        sql = f"SELECT count(*) FROM {selection.source} WHERE {selection.condition} AND {numbered}"  # noqa: S608
-        values = (*selection.values, calendar.name, version_prefix(calendar))
+        uses, values = _uses(calendar, selection)
+        sql = f"SELECT count(*) FROM {selection.source} WHERE {selection.condition} AND {uses}"  # noqa: S608
         number += (await fetch(connection, sql, *values))[0]["count"]
     return number
 
 
-async def _some(
-    connection: AsyncConnection, reach: Reach, filters: Filters, condition: str, values: Sequence[Any], limit: int
-) -> list[UUID]:
-    """Return schedules that match and that fulfil a condition, whose parameters are numbered from 1 on."""
-    ids: list[UUID] = []
-    for selection in await schedule_selections.selections(connection, reach, filters):
-        numbered = _renumbered(condition, len(selection.values))
-        sql = f"SELECT j.id FROM {selection.source} WHERE {selection.condition} AND {numbered} LIMIT {limit:d}"  # noqa: S608
-        ids += [row["id"] for row in await fetch(connection, sql, *selection.values, *values)]
-    return ids[:limit]
-
-
-def _renumbered(condition: str, by: int) -> str:
-    return re.sub(r"\$(\d)", lambda number: f"${by + int(number[1])}", condition)
+def _uses(calendar: StoredCalendar, selection: Selection) -> tuple[str, tuple[Any, ...]]:
+    """Return the condition that a schedule of a selection uses a calendar, and the values of both."""
+    name, version = (f"${len(selection.values) + number}" for number in (1, 2))
+    versions = "j.calendar_versions"
+    uses = f"{versions} <> '{{}}' AND {versions} ? {name} AND starts_with({versions} ->> {name}, {version})"
+    return uses, (*selection.values, calendar.name, version_prefix(calendar))

@@ -189,13 +189,16 @@ def _add_text(query: Query, q: str | None, stage: Stage) -> None:
     """Add the condition that the name or the key contains a text, or that it is the id."""
     if not q:
         return
+    contains = "j.name ILIKE {0} OR j.key ILIKE {0}"
+    if stage.source == TEXTS_ALONE and len(q) < TRIGRAM:
+        # It takes a third of the time of LIKE. For a join the planner would have to know how many rows it finds.
+        query.add("strpos(t.searched, lower({})) > 0", q)
+        return
     if stage.table == TEXTS_ALONE:
         contains = "t.searched LIKE lower({0})"
         if "\n" in q:
             # Not partly in the key and partly in the name.
             contains += " AND lower(t.name) LIKE lower({0})"
-    else:
-        contains = "j.name ILIKE {0} OR j.key ILIKE {0}"
     job_id = _as_id(q)
     if job_id is None:
         query.add(f"({contains})", containing(q))

@@ -105,12 +105,17 @@ class Listing(msgspec.Struct, frozen=True):
         return self.filters.need_plans_of_their_own or self.sort.field != "created_at"
 
     @property
+    def reads_all(self) -> bool:
+        """Return whether all schedules are read, so that several processes help; few rows are found by one."""
+        return self.sort.field == "last_attempt_at"
+
+    @property
     def is_slow_if_long(self) -> bool:
         """Return whether a long list of this kind is read to its end for one page.
 
         No index has the last attempts. Names are in the order of the texts that they contain.
         """
-        return self.sort.field == "last_attempt_at" or (bool(self.filters.q) and self.sort.field == "name")
+        return self.reads_all or (bool(self.filters.q) and self.sort.field == "name")
 
     @property
     def is_bounded(self) -> bool:
@@ -119,7 +124,7 @@ class Listing(msgspec.Struct, frozen=True):
         What an index has in the order of the list, and what no index has in that order, is never far.
         """
         filters, field = self.filters, self.sort.field
-        if self.part.offset or field == "last_attempt_at":
+        if self.part.offset or self.reads_all:
             return False
         if field == "created_at":
             return filters.are_searched and _stages(self) is not BY_MARK
@@ -137,10 +142,9 @@ class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
     place: Any
 
 
-# A page needs few rows: several processes would read more than one.
 _PLANS_OF_THEIR_OWN = text(
     "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), "
-    "set_config('max_parallel_workers_per_gather', '0', true)"
+    "set_config('max_parallel_workers_per_gather', :processes, true)"
 )
 
 
@@ -152,7 +156,7 @@ async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotal
     sources = listing.reach.of_workflow(filters.workflow_id).sources
     if listing.needs_plan_of_its_own:
         # Until the transaction ends, which such lists are read in.
-        await connection.execute(_PLANS_OF_THEIR_OWN)
+        await connection.execute(_PLANS_OF_THEIR_OWN, {"processes": "2" if listing.reads_all else "0"})
     if filters.health in OVERDUE:
         return await _overdue_page(connection, listing, sources, now)
 
@@ -190,7 +194,7 @@ async def _page_of(
         items = await _items(connection, listing, source, totals, now, None)
         return _page(listing, items, len(items), is_estimate=False)
     total = await _expected_total(connection, listing.filters, source, totals, now)
-    if total is None and listing.filters.are_searched:
+    if total is None and (listing.filters.are_searched or listing.filters.health in MARKS):
         number, items = await _counted_rows(connection, listing, source, now)
         if number <= COUNTED:
             return _page(listing, items, number, is_estimate=False)

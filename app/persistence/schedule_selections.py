@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app import clock
 from app.domain.access import Reach
 from app.domain.bulk_operations import BulkAction, RowState
+from app.domain.schedules import Status
 from app.persistence.pagination import Part
 from app.persistence.schedule_filters import OVERDUE, Filters, Query, unordered
 from app.persistence.schedule_lists import ListedRow, Listing, overdue, restricted
@@ -68,6 +69,29 @@ async def selections(connection: AsyncConnection, reach: Reach, filters: Filters
     filters = await _with_plain_filters(connection, listing.reach, listing.filters, now)
     parts = (unordered(filters, source, now) for source in listing.reach.of_workflow(filters.workflow_id).sources)
     return [Selection(stage.source, query.text, tuple(query.values)) for stage, query in parts]
+
+
+async def some_to_change(  # noqa: PLR0913 - which schedules, and what is done to them
+    connection: AsyncConnection,
+    reach: Reach,
+    filters: Filters,
+    action: BulkAction,
+    wanted: Mapping[str, Any],
+    status: Status | None,
+    limit: int,
+) -> list[UUID]:
+    """Return some of the schedules that match and would change, of this status if one is named, in no order."""
+    now = clock.now()
+    listing = restricted(Listing(reach, filters, Part(1)))
+    filters = await _with_plain_filters(connection, listing.reach, listing.filters, now)
+    ids: list[UUID] = []
+    for source in listing.reach.of_workflow(filters.workflow_id).sources:
+        stage, query = unordered(filters, source, now)
+        same, named = _same_values(query, action, wanted), query.bind(status)
+        conditions = f"{query.text} AND NOT {same} AND ({named}::text IS NULL OR j.status = {named})"
+        sql = f"SELECT j.id FROM {stage.source} WHERE {conditions} LIMIT {limit:d}"  # noqa: S608
+        ids += [row["id"] for row in await fetch(connection, sql, *query.values)]
+    return ids[:limit]
 
 
 def _state(row: Any) -> RowState:

@@ -29,7 +29,7 @@ from app.domain.run_ids import operation_id
 from app.domain.schedule_input import require_years
 from app.domain.schedule_lifecycle import edited
 from app.domain.schedules import ScheduledJob, Status
-from app.persistence import audit, backfills, edit_plans, executions, operations, schedule_selections, workflows
+from app.persistence import audit, backfills, executions, operations, schedule_selections, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.operations import Operation, Warrant
@@ -215,8 +215,10 @@ async def _candidates(connection: Connection, order: Order) -> list[Candidate]:
     """Return some of the schedules that an operation is about, if it can change when they fire."""
     if order.action not in _PLANNED:
         return []
-    status = _PLANNED[order.action]
-    ids = await edit_plans.some_matching(connection, order.actor.usable(), order.filters, status, MOST_READ)
+    reach, wanted = order.actor.usable(), order.wanted
+    ids = await schedule_selections.some_to_change(
+        connection, reach, order.filters, order.action, wanted, _PLANNED[order.action], MOST_READ
+    )
     return await read_candidates(connection, ids, order.wanted)
 
 

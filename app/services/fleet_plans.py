@@ -60,7 +60,8 @@ async def read_candidates(
     connection: Connection, ids: Sequence[UUID], values: Mapping[str, Any] | None = None
 ) -> list[Candidate]:
     """Read schedules that get new values, with the calendars of after the change."""
-    jobs = {job.id: job for _, job in await schedules.many(connection, ids)}
+    has_payload = values is not None and "trigger_payload" in values
+    jobs = {job.id: job for _, job in await schedules.many(connection, ids, whole=has_payload)}
     ready = await calendars.prepared(connection, jobs, dict.fromkeys(jobs, values)) if values else jobs
     return await as_candidates(connection, [(job, ready[job_id]) for job_id, job in jobs.items()])
 

@@ -6,6 +6,9 @@ Covers app.services.fleet_plans, app.services.views.plans.
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
+from app.services import bulk_operations
 from tests.support.carillon import Carillon, Json, moment
 
 DAY = timedelta(days=1)
@@ -46,6 +49,19 @@ async def test_a_dry_run_of_an_operation_says_what_becomes_of_fires(standing: Ca
     assert 0 < item["slots"]["kept"] < 7
     label: Json = {"action": "label", "filter": {}, "arguments": {"labels": {"add": {"a": "b"}}}, "dry_run": True}
     assert (await mia.call("POST", "/schedules/bulk/", json=label))["plan"] is None
+
+
+async def test_a_dry_run_plans_those_that_change(standing: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many schedules some are planned, and not those that have the new values already."""
+    monkeypatch.setattr(bulk_operations, "MOST_READ", 2)
+    mia = await standing.member("fleet-many")
+    workflow = await mia.workflow()
+    for timezone in ("Europe/Berlin", "Europe/Berlin", "UTC", "Europe/Berlin", "Europe/Berlin"):
+        await mia.schedule(workflow, cron="0 3 * * *", timezone=timezone)
+    fields = {"timezone": "Europe/Berlin"}
+    body: Json = {"action": "set", "filter": {}, "arguments": {"fields": fields}, "dry_run": True}
+    told = await mia.call("POST", "/schedules/bulk/", json=body)
+    assert (1, 1) == (told["would_change"], told["plan"]["planned"])
 
 
 def _number(fires: int | list[Json]) -> int:

@@ -37,7 +37,7 @@ def list_queries() -> list[Mapping[str, str]]:
         "label": ("env=prod", "app=app-17", "app=none"),
         "kind": ("interval", "cron", "once", "monthly"),
         "workflow_id": ("5", "1234"),
-        "q": ("report", "app-17", "-777777", "nothing-like-it", "ba"),
+        "q": ("report", "app-17", "-777777", "nothing-like-it", "ba", "zz"),
         "sort": ("-created_at", "created_at", "name", "-name", "next_run_at", "-next_run_at"),
     }
     filters["sort"] += ("-last_attempt_at", "last_attempt_at")
@@ -54,6 +54,10 @@ def list_queries() -> list[Mapping[str, str]]:
         {"health": "healthy", "sort": "name"},
         {"q": "report", "status": "paused"},
         {"q": "report", "sort": "name"},
+        {"q": "report", "sort": "name", "status": "active"},
+        {"q": "report", "kind": "once"},
+        {"q": "sy", "sort": "name"},
+        {"status_reason": "manual", "sort": "next_run_at"},
         {"q": "app-17", "sort": "next_run_at"},
         {"kind": "monthly", "sort": "name"},
         {"namespace": "namespace-7", "sort": "next_run_at"},

@@ -131,7 +131,15 @@ async def test_the_plan_of_an_edit_with_a_calendar(visitor: Visitor, fleet: Flee
     await page.get_by_label("Name").fill("closed")
     await page.get_by_label("Dates, one a line").fill(closed.isoformat())
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("row", name="closed")).to_contain_text(closed.isoformat())
+    row = page.get_by_role("row", name="closed")
+    await expect(row).to_contain_text(closed.isoformat())
+    mia = await fleet.carillon.member("mia-with-a-calendar")
+    await mia.call("POST", "/calendars/", 201, json={"name": "closed", "timezone": "Asia/Tokyo"})
+    await page.reload()
+    await row.filter(has_text="Tokyo").get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(row).to_have_count(1)
+    await expect(row).to_contain_text(closed.isoformat())
     await visitor.go(f"/schedules/{schedule['id']}?tab=edit")
     await page.get_by_text("More settings").click()
     await page.get_by_label("Not on days of these calendars").fill("closed")
@@ -239,10 +247,16 @@ async def test_the_work_of_an_agent_is_reviewed(visitor: Visitor, fleet: Fleet) 
     assert [] == await visitor.problems_in_both_themes()
     await dialog.get_by_role("button", name="Adopt the schedule").click()
     await expect(card).to_contain_text("1 schedule was made with it")
+    await agent.schedule(workflow, name="not yet seen", cron="0 7 * * *", total_repeats=1)
     await card.get_by_role("button", name="Revoke").click()
     await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     await expect(card).to_contain_text("Revoked")
     assert "lease_revoked" == (await fleet.carillon.get(schedule))["status_reason"]
+    await expect(review).to_contain_text("The lease has ended.")
+    await expect(review.get_by_role("button", name=re.compile("Approve|Revoke"))).to_have_count(0)
+    await review.get_by_role("button", name="Adopt schedules").click()
+    await dialog.get_by_role("button", name="Adopt 2 schedules").click()
+    await expect(review).to_be_hidden()
 
 
 async def test_a_limit_is_made_and_shows_who_waits(visitor: Visitor, fleet: Fleet) -> None:
@@ -267,6 +281,17 @@ async def test_a_limit_is_made_and_shows_who_waits(visitor: Visitor, fleet: Flee
     waiting = page.get_by_role("region", name="crm")
     await expect(waiting).to_contain_text(re.compile(r"\d+ runs wait"))
     await expect(waiting.get_by_role("row", name="sync the crm").first).to_contain_text("waits for limit:crm")
+    mia = await fleet.carillon.member("mia-with-limits")
+    for owner in (fleet.carillon, mia):
+        await owner.call("POST", "/limits/", 201, json={"name": "spare", "max_concurrent": 2})
+    await page.reload()
+    spare = page.get_by_role("region", name="spare")
+    await expect(spare.filter(has_text="of user").get_by_role("button")).to_have_count(0)
+    await spare.get_by_role("button", name="Delete").click()
+    await expect(dialog).to_contain_text("Delete the limit spare?")
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(spare).to_have_count(1)
+    assert 2 == (await mia.call("GET", "/limits/spare/"))["max_concurrent"]
 
 
 async def test_by_keyboard_alone(visitor: Visitor, fleet: Fleet) -> None:
@@ -346,7 +371,7 @@ async def test_at_three_in_the_morning(worked: Visitor, carillon: Carillon) -> N
     assert "closed" == (await carillon.breaker(workflow))["state"]
     await explanation.get_by_role("button", name=re.compile(r"Backfill the gap of \d+ slots")).click()
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text(re.compile(r"\d+ slots would run, in about .+ s\."))
+    await expect(dialog).to_contain_text(re.compile(r"\d+ slots would run, in about .+ m?s\."))
     await expect(dialog).to_contain_text("skipped_breaker")
     assert [] == await worked.problems_in_both_themes()
     await dialog.get_by_role("button", name="Run them").click()
@@ -391,6 +416,12 @@ async def test_a_peak_is_spread(worked: Visitor, carillon: Carillon) -> None:
     await spread.get_by_role("button", name="Undo").click()
     await expect(spread).to_contain_text("Undone. 11 of 11 done, 0 failed")
     assert {"0"} == set(await minutes_of(carillon))
+    await expect(heat).to_contain_text("Peak: 12")
+    tried = page.get_by_role("region", name="What if")
+    await tried.get_by_role("textbox", name="Cron").fill(f"30 {peak.hour} * * *")
+    await tried.get_by_role("combobox").fill("night 0")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text(re.compile(r"goes from 12 to 11\."))).to_be_visible()
 
 
 async def minutes_of(carillon: Carillon) -> set[str]:

@@ -115,8 +115,9 @@ async def test_a_filter_is_part_of_the_address(visitor: Visitor) -> None:
 
 
 async def test_what_an_older_server_lacks_is_said(visitor: Visitor) -> None:
-    """A call that answers 404 leaves a sentence in its place, and the page goes on."""
-    await visitor.page.route("**/api/v1/forecast/", lambda route: route.fulfill(status=404, body="{}"))
+    """A call that the server has no path for leaves a sentence in its place, and the page goes on."""
+    answer = {"detail": "There is nothing at this path. `/schema` lists all calls."}
+    await visitor.page.route("**/api/v1/forecast/", lambda route: route.fulfill(status=404, json=answer))
     await visitor.open("/load")
     await expect(visitor.page.get_by_role("alert")).to_contain_text("This server cannot do this yet")
 

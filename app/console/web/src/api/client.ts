@@ -81,7 +81,7 @@ export const fleet = {
   search: (q: string) => getNew<{ items: t.Found[] }>("/search/", { q }),
   forecast: (body: object) => postNew<t.Forecast>("/forecast/", body),
   spread: (body: object) => postNew<t.Spread>("/forecast/spread/", body),
-  upcoming: (query: Query) => getNew<t.Page<t.Upcoming>>("/upcoming/", query),
+  upcoming: (query: Query) => getNew<t.UpcomingList>("/upcoming/", query),
   audit: (query: Query) => getNew<t.Page<t.AuditEvent>>("/audit/", query),
   timezones: () => getNew<{ items: (string | { name: string })[] }>("/timezones/"),
 };
@@ -110,9 +110,12 @@ const teamOf = ({ team_id }: t.Limit): Query => ({ team_id });
 export const calendars = {
   list: () => getNew<t.Page<t.Calendar>>("/calendars/", { limit: 200 }),
   create: (body: object) => post<t.Calendar>("/calendars/", body),
-  change: (name: string, body: object) => send<t.Calendar>("PATCH", `/calendars/${encodeURIComponent(name)}/`, { body }),
-  remove: (name: string) => send<void>("DELETE", `/calendars/${encodeURIComponent(name)}/`),
+  change: (calendar: t.Calendar, body: object) =>
+    send<t.Calendar>("PATCH", calendarPath(calendar), { body, query: ownerOf(calendar) }),
+  remove: (calendar: t.Calendar) => send<void>("DELETE", calendarPath(calendar), { query: ownerOf(calendar) }),
 };
+const calendarPath = ({ name }: t.Calendar) => `/calendars/${encodeURIComponent(name)}/`;
+const ownerOf = ({ owner }: t.Calendar): Query => ({ owner });
 
 export const stats = {
   outcomes: (query: Query) => getNew<{ step: number; items: t.OutcomeStep[] }>("/stats/outcomes/", query),

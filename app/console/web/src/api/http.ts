@@ -37,7 +37,7 @@ export interface Options {
   etag?: string;
   query?: Query;
   signal?: AbortSignal;
-  /** The server may be too old to have the call; then a 404 means that, not an unknown object. */
+  /** The server may be too old to have the call; a 404 of an unknown path means that. */
   mayBeMissing?: boolean;
 }
 
@@ -84,9 +84,14 @@ async function problemOf(response: Response, path: string, mayBeMissing: boolean
   };
   const code = problem.code ?? String(response.status);
   if (response.status === 401 && path !== "/session/") listeners.forEach((listener) => listener());
-  if (response.status === 405 || (response.status === 404 && mayBeMissing))
+  if (response.status === 405 || (mayBeMissing && isUnknownPath(response.status, problem.detail)))
     return new NotSupportedError(response.status, code, problem.detail ?? "");
   return new ApiError(response.status, code, problem.detail ?? response.statusText, problem.errors ?? []);
+}
+
+/** Returns whether a server says that it does not have a path. An object that it does not have is named instead. */
+export function isUnknownPath(status: number, detail = ""): boolean {
+  return status === 404 && (detail === "Not Found" || detail.startsWith("There is nothing at this path"));
 }
 
 const valueOf = <T>(answer: Answer<T>) => answer.value;

@@ -40,6 +40,7 @@ export interface Schedule {
   workflow_id: number;
   workflow_name?: string;
   trigger_node_id: string | null;
+  user_profile_id: number;
   owner_kind: string;
   owner_id: string;
   interval_seconds: number | null;
@@ -316,6 +317,12 @@ export interface Upcoming {
   workflow_id: number;
   workflow_name: string;
   timezone: string;
+}
+
+export interface UpcomingList {
+  items: Upcoming[];
+  /** False if `limit` or the time of the search ended the list. */
+  is_complete: boolean;
 }
 
 export interface BulkRequest {

@@ -9,13 +9,13 @@ import type { Lease, LeaseDetail, Schedule } from "../api/types";
 import { useScheduleNames } from "../runs/useScheduleNames";
 import { Badge, Dialog, DialogFoot, Loaded, Name, ScopedButton, Time, useAct, useToast } from "../ui/controls";
 import { Adopt, Extend, Grant } from "./LeaseForms";
-import { byLease, isSame } from "./review";
+import { byLease, EDITABLE, isSame } from "./review";
 import "./agents.css";
 
 const REFRESH_MS = 10_000;
 const AWAITING = {
   status_reason: "awaiting_review",
-  fields: "id,name,spec_description,timezone,total_repeats,workflow_id,workflow_name,lease_id,status,updated_at",
+  fields: ["id", "spec_description", "workflow_name", "lease_id", "status", ...EDITABLE].join(","),
   limit: 200,
 };
 
@@ -99,10 +99,20 @@ function ReviewCard({ leaseId, waiting }: { leaseId: number; waiting: Schedule[]
               </p>
             </div>
             <div className="actions">
-              <Approve lease={lease} waiting={waiting} />
-              <Revoke lease={lease} />
+              {lease.status === "active" ? (
+                <>
+                  <Approve lease={lease} waiting={waiting} />
+                  <Revoke lease={lease} />
+                </>
+              ) : (
+                <>
+                  <Badge word={lease.status} kind="status" />
+                  <Adopt lease={lease} />
+                </>
+              )}
             </div>
           </div>
+          {lease.status === "active" ? null : <p className="note">{t("leaseEnded")}</p>}
           <WaitingTable items={waiting} />
           <Terms lease={lease} />
         </section>

@@ -11,9 +11,10 @@ test("schedules are reviewed lease by lease", () => {
   ]);
 });
 
-test("a review is one of the versions that were seen", () => {
-  const at = (id: string, updated_at: string) => ({ id, updated_at }) as Schedule;
-  expect(isSame([at("a", "1"), at("b", "1")], [at("b", "1"), at("a", "1")])).toBe(true);
-  expect(isSame([at("a", "1")], [at("a", "2")])).toBe(false);
-  expect(isSame([at("a", "1")], [at("a", "1"), at("b", "1")])).toBe(false);
+test("a review is of the definitions that were seen, however often they have run since", () => {
+  const at = (id: string, values: Partial<Schedule> = {}) => ({ id, cron: "0 6 * * *", run_count: 1, ...values }) as Schedule;
+  expect(isSame([at("a"), at("b")], [at("b", { run_count: 2, updated_at: "later" }), at("a")])).toBe(true);
+  expect(isSame([at("a")], [at("a", { cron: "* * * * *" })])).toBe(false);
+  expect(isSame([at("a")], [at("a", { trigger_payload: { delete: "all" } })])).toBe(false);
+  expect(isSame([at("a")], [at("a"), at("b")])).toBe(false);
 });

@@ -11,8 +11,22 @@ export function byLease(schedules: Schedule[]): Waiting[] {
   return [...groups].flatMap(([leaseId, items]) => (leaseId === null ? [] : [{ leaseId, items }]));
 }
 
-/** Returns whether two lists have the same schedules in the same versions. */
+/** The fields of a schedule that can be changed. Its state is not among them: every run changes it. */
+export const EDITABLE = [
+  ...["name", "description", "workflow_id", "trigger_node_id", "trigger_payload"],
+  ...["interval_seconds", "every", "cron", "rrule", "at", "after", "timezone", "jitter_seconds", "only_between"],
+  ...["not_on", "exclude_calendars", "only_calendars", "start_at", "end_at"],
+  ...["total_repeats", "max_retries", "backoff_base_seconds", "timeout_seconds", "catch_up", "misfire_grace_seconds"],
+  ...["if_running", "max_queued", "delete_after_seconds", "key", "labels", "limit"],
+];
+
+/** Returns whether two lists have the same schedules with the same definitions. */
 export function isSame(before: Schedule[], after: Schedule[]): boolean {
-  const versions = (schedules: Schedule[]) => schedules.map(({ id, updated_at }) => `${id} ${updated_at}`).sort();
-  return versions(before).join() === versions(after).join();
+  const definitions = (schedules: Schedule[]) => schedules.map(definitionOf).sort();
+  return definitions(before).join() === definitions(after).join();
+}
+
+function definitionOf(schedule: Schedule): string {
+  const values = schedule as unknown as Record<string, unknown>;
+  return JSON.stringify(["id", ...EDITABLE].map((name) => values[name]));
 }

@@ -68,6 +68,9 @@ export default function Load() {
       <Loaded query={stored}>
         {(before) => (
           <>
+            {proposal && proposal.changes.length > changes.length ? (
+              <p className="note warn">{t("firstChanges", { shown: changes.length, count: proposal.changes.length })}</p>
+            ) : null}
             {changes.length > 0 && changed.data ? <Difference before={before} after={changed.data} /> : null}
             <Heat forecast={shown ?? before} />
             <div className="two">

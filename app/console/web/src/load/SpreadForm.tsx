@@ -1,17 +1,19 @@
 /** A proposal that lowers the peak: look at what it changes, apply it as operations, undo it. */
 
-import { keepPreviousData, useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { useEffect, useState, type FormEvent } from "react";
+import { useEffect, useRef, useState, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
 import { bulk, fleet, schedules } from "../api/client";
 import type { Operation, Spread } from "../api/types";
+import { WhatWasNotDone } from "../schedules/BulkBar";
 import { Name, Problem, ScopedButton, useAct, useZone } from "../ui/controls";
 import { instantText } from "../ui/time";
-import { changeGroups, sumOf, type SpreadChange } from "./spread";
+import { changeGroups, pauseMs, sumOf, toRead, withNewer, type SpreadChange } from "./spread";
 
 const SHOWN = 50;
 const PROGRESS_MS = 700;
+const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export function SpreadForm(props: { proposal: Spread | null; onProposal: (proposal: Spread | null) => void }) {
   const { proposal, onProposal } = props;
@@ -80,18 +82,20 @@ function Proposal({ proposal, onApplied }: { proposal: Spread; onApplied: (opera
   const t = useTranslations("load");
   const zone = useZone();
   const act = useAct();
-  const [busy, setBusy] = useState(false);
+  const [sent, setSent] = useState<number | null>(null);
   const { before, after, changes } = proposal;
+  const groups = changeGroups(changes);
   async function apply() {
-    setBusy(true);
     const started: Operation[] = [];
-    for (const { ids, fields } of changeGroups(changes)) {
+    for (const { ids, fields } of groups) {
+      setSent(started.length);
       const note = t("spreadNote", { at: instantText(before.at, zone) });
       const one = await act(() => bulk.start({ action: "set", ids, arguments: { fields }, note, expect_count: ids.length }));
       if (!one) break;
       started.push(one);
+      await wait(pauseMs(groups.length));
     }
-    setBusy(false);
+    setSent(null);
     if (started.length) onApplied(started);
   }
   if (changes.length === 0) return <p className="note">{t("noProposal", { count: before.fires })}</p>;
@@ -102,9 +106,10 @@ function Proposal({ proposal, onApplied }: { proposal: Spread; onApplied: (opera
       </p>
       <ProposalTable changes={changes} />
       <div className="actions">
-        <ScopedButton needs="write" className="primary" disabled={busy} onClick={() => void apply()}>
+        <ScopedButton needs="write" className="primary" disabled={sent !== null} onClick={() => void apply()}>
           {t("apply", { count: changes.length })}
         </ScopedButton>
+        {sent === null ? null : <progress max={groups.length} value={sent} aria-label={t("sending")} />}
       </div>
     </div>
   );
@@ -163,43 +168,56 @@ function textOf(field: string, value: unknown): string {
   return field === "cron" ? String(value) : `${field} ${value === null ? "–" : String(value)}`;
 }
 
+/** Operations as they are now: a few of those under way are asked for in each turn. */
+function useLatest(operations: Operation[]): Operation[] {
+  const client = useQueryClient();
+  const turn = useRef(0);
+  const queryKey = ["spread-operations", operations.map(({ id }) => id)];
+  const query = useQuery({
+    queryKey,
+    queryFn: async () => {
+      const known = client.getQueryData<Operation[]>(queryKey) ?? operations;
+      turn.current += 1;
+      return withNewer(known, await Promise.all(toRead(known, turn.current).map(({ id }) => bulk.read(id))));
+    },
+    initialData: operations,
+    refetchInterval: ({ state }) => (sumOf(state.data ?? operations).isUnderWay ? PROGRESS_MS : false),
+  });
+  return query.data;
+}
+
 /** The operations that apply a proposal, from their start to their end, with their undo. */
 function Applied({ operations, onUndo }: { operations: Operation[]; onUndo: (operations: Operation[]) => void }) {
   const t = useTranslations();
   const act = useAct();
   const client = useQueryClient();
-  const queries = useQueries({
-    queries: operations.map((one) => ({
-      queryKey: ["operation", one.id],
-      queryFn: () => bulk.read(one.id),
-      placeholderData: keepPreviousData,
-      refetchInterval: (query: { state: { data?: Operation } }) =>
-        sumOf([query.state.data ?? one]).isUnderWay ? PROGRESS_MS : (false as const),
-    })),
-  });
-  const latest = operations.map((one, index) => queries[index]?.data ?? one);
-  const { done, failed, total, isUnderWay } = sumOf(latest);
+  const latest = useLatest(operations);
+  const sum = sumOf(latest);
+  const { done, failed, skipped, total, isUnderWay } = sum;
   useEffect(() => {
     if (!isUnderWay) void client.invalidateQueries({ queryKey: ["forecast"] });
   }, [isUnderWay, client]);
   async function undo() {
     const undone: Operation[] = [];
-    for (const one of latest.filter(({ undoable }) => undoable)) {
+    const undoable = latest.filter((one) => one.undoable);
+    for (const one of undoable) {
       const started = await act(() => bulk.undo(one.id));
       if (started) undone.push(started);
+      await wait(pauseMs(undoable.length));
     }
     if (undone.length) onUndo(undone);
   }
   const isUndo = latest.some(({ action }) => action === "undo");
   return (
     <div className="note stack">
-      <progress max={Math.max(1, total)} value={isUnderWay ? done + failed : total} aria-label={t("load.spread")} />
+      <progress max={Math.max(1, total)} value={isUnderWay ? done + skipped + failed : total} aria-label={t("load.spread")} />
       <p role="status">
         <strong>
-          {isUnderWay ? t("bulk.underWay") : t(isUndo ? "bulk.undoEnded" : "bulk.ended", { status: "done" })}
+          {isUnderWay ? t("bulk.underWay") : t(isUndo ? "bulk.undoEnded" : "bulk.ended", { status: sum.status })}
         </strong>{" "}
         {t("bulk.progress", { done, total, failed })}
       </p>
+      <WhatWasNotDone operation={sum} />
       {!isUnderWay && latest.some(({ undoable }) => undoable) ? (
         <div className="actions">
           <ScopedButton needs="write" onClick={() => void undo()}>

@@ -4,38 +4,42 @@ import { useQuery } from "@tanstack/react-query";
 import { useDeferredValue, useState, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
 import { fleet, workflows } from "../api/client";
+import { useAct } from "../ui/controls";
+import { ID, idsNamed } from "./namedSchedule";
 
 export type Change = { id: string; set: object } | { draft: object };
-
-const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 export function WhatIf({ changes, onChange }: { changes: Change[]; onChange: (changes: Change[]) => void }) {
   const t = useTranslations("load");
   const [typed, setTyped] = useState("");
   const [cron, setCron] = useState("*/5 * * * *");
-  const [unknown, setUnknown] = useState(false);
+  const [refusal, setRefusal] = useState<"unknown" | "several" | null>(null);
+  const act = useAct();
   const found = useFound(typed);
   const workflow = useQuery({ queryKey: ["workflow-names"], queryFn: () => workflows.list({ limit: 200 }) });
-  function submit(event: FormEvent) {
+  async function submit(event: FormEvent) {
     event.preventDefault();
+    setRefusal(null);
     const name = typed.trim();
-    const id = ID.test(name) ? name : found.find((one) => one.name === name)?.id;
-    setUnknown(name !== "" && id === undefined);
-    if (name && id === undefined) return;
     const draft = { name: "draft", workflow_id: workflow.data?.items[0]?.id ?? 1, cron };
-    onChange([...changes, id === undefined ? { draft } : { id: String(id), set: { cron } }]);
+    if (!name) return onChange([...changes, { draft }]);
+    // Not what was offered while typing: that may be of an earlier text.
+    const ids = ID.test(name) ? [name] : await act(async () => idsNamed(name, (await fleet.search(name)).items));
+    const [id, other] = ids ?? [];
+    if (ids && (!id || other)) setRefusal(id ? "several" : "unknown");
+    else if (id) onChange([...changes, { id, set: { cron } }]);
   }
   return (
     <section className="card stack" aria-label={t("whatIf")}>
       <h2>{t("whatIf")}</h2>
       <p className="soft">{t("whatIfText")}</p>
-      <form className="stack" onSubmit={submit}>
+      <form className="stack" onSubmit={(event) => void submit(event)}>
         <label className="field">
           <span>{t("scheduleId")}</span>
           <input list="what-if-schedules" value={typed} onChange={(event) => setTyped(event.target.value)} />
-          {unknown ? (
+          {refusal ? (
             <span className="error small" role="alert">
-              {t("unknown")}
+              {t(refusal)}
             </span>
           ) : null}
         </label>

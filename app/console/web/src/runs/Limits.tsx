@@ -1,11 +1,13 @@
 /** The named limits of runs: what each allows, what is under way, and who waits. */
 
-import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
-import { executions, limits } from "../api/client";
-import type { Limit } from "../api/types";
-import { Dialog, DialogFoot, Loaded, Name, Problem, ScopedButton, useAct } from "../ui/controls";
+import { executions, limits, schedules } from "../api/client";
+import type { Execution, Limit, Page } from "../api/types";
+import { useSession } from "../sessionContext";
+import { Dialog, DialogFoot, Loaded, Loading, Name, Problem, RemoveDialog, ScopedButton, useAct } from "../ui/controls";
+import { isAddressable, isAmbiguous, runsWaitingFor } from "./limitOwners";
 import { RunTable } from "./RunTable";
 
 const REFRESH_MS = 5000;
@@ -45,7 +47,12 @@ export default function Limits() {
         {() =>
           all.length ? (
             all.map((limit) => (
-              <Card key={`${limit.user_profile_id} ${limit.name}`} limit={limit} onEdit={() => setEdited({ limit })} />
+              <Card
+                key={`${limit.user_profile_id} ${limit.name}`}
+                limit={limit}
+                all={all}
+                onEdit={() => setEdited({ limit })}
+              />
             ))
           ) : (
             <div className="card empty">{t("limits.empty")}</div>
@@ -63,8 +70,10 @@ export default function Limits() {
   );
 }
 
-function Card({ limit, onEdit }: { limit: Limit; onEdit: () => void }) {
+function Card({ limit, all, onEdit }: { limit: Limit; all: Limit[]; onEdit: () => void }) {
   const t = useTranslations();
+  const isMine = isAddressable(limit, useSession().user.id);
+  const [isRemoving, setRemoving] = useState(false);
   const act = useAct();
   const client = useQueryClient();
   const remove = () =>
@@ -81,22 +90,33 @@ function Card({ limit, onEdit }: { limit: Limit; onEdit: () => void }) {
             <Name>{limit.name}</Name>
           </h2>
           {limit.public ? <span className="chip">{t("limits.public")}</span> : null}
+          {isMine ? null : <span className="chip">{t("limits.ofUser", { id: limit.user_profile_id })}</span>}
         </div>
-        <div className="actions">
-          <ScopedButton needs="write" onClick={onEdit}>
-            {t("limits.edit")}
-          </ScopedButton>
-          <ScopedButton needs="write" className="danger" onClick={() => void remove()}>
-            {t("schedule.remove")}
-          </ScopedButton>
-        </div>
+        {isMine ? (
+          <div className="actions">
+            <ScopedButton needs="write" onClick={onEdit}>
+              {t("limits.edit")}
+            </ScopedButton>
+            <ScopedButton needs="write" className="danger" onClick={() => setRemoving(true)}>
+              {t("schedule.remove")}
+            </ScopedButton>
+          </div>
+        ) : null}
       </div>
+      {isRemoving ? (
+        <RemoveDialog
+          text={t("limits.removeText", { name: limit.name })}
+          onClose={() => setRemoving(false)}
+          onRemove={() => void remove()}
+        />
+      ) : null}
       <dl className="facts">
         <dt>{t("limits.bounds")}</dt>
         <dd>{bounds.join(" · ")}</dd>
         <dt>{t("limits.held")}</dt>
         <dd>
-          {limit.max_concurrent === null ? (
+          {/* The bound holds for each key: all keys together can hold more. */}
+          {limit.max_concurrent === null || limit.held > limit.max_concurrent ? (
             limit.held
           ) : (
             <label className="row">
@@ -108,7 +128,7 @@ function Card({ limit, onEdit }: { limit: Limit; onEdit: () => void }) {
         <dt>{t("limits.waiting")}</dt>
         <dd className={limit.waiting ? "tone-warn" : ""}>{limit.waiting}</dd>
       </dl>
-      {limit.waiting ? <Waiting limit={limit} /> : null}
+      {limit.waiting ? <Waiting limit={limit} all={all} /> : null}
     </section>
   );
 }
@@ -116,7 +136,7 @@ function Card({ limit, onEdit }: { limit: Limit; onEdit: () => void }) {
 const MOST_PENDING = 200;
 
 /** The runs that wait for a permit of a limit, the next one first. */
-function Waiting({ limit }: { limit: Limit }) {
+function Waiting({ limit, all }: { limit: Limit; all: Limit[] }) {
   const t = useTranslations("limits");
   const query = useQuery({
     queryKey: ["pending-runs"],
@@ -126,14 +146,38 @@ function Waiting({ limit }: { limit: Limit }) {
   return (
     <details open>
       <summary>{t("whoWaits", { count: limit.waiting })}</summary>
-      <Loaded query={query}>
-        {(page) => {
-          const waiting = page.items.filter((run) => run.waiting_for === `limit:${limit.name}`).toReversed();
-          return waiting.length ? <RunTable runs={waiting} withSchedule /> : <p className="soft">{t("nobody")}</p>;
-        }}
-      </Loaded>
+      <Loaded query={query}>{(page) => <WaitingRuns limit={limit} all={all} page={page} />}</Loaded>
     </details>
   );
+}
+
+function WaitingRuns({ limit, all, page }: { limit: Limit; all: Limit[]; page: Page<Execution> }) {
+  const t = useTranslations("limits");
+  const owners = useScheduleOwners(page.items, isAmbiguous(limit, all));
+  if (!owners) return <Loading />;
+  const runs = runsWaitingFor(limit, all, page.items, (run) => owners.get(run.scheduled_job_id));
+  return (
+    <>
+      {runs.length ? <RunTable runs={runs} withSchedule /> : <p className="soft">{t("notShown")}</p>}
+      {page.next_cursor ? <p className="soft">{t("newestOnly", { count: MOST_PENDING })}</p> : null}
+    </>
+  );
+}
+
+/** The owners of the schedules of runs, asked for only if they matter; null while they are loaded. */
+function useScheduleOwners(runs: Execution[], enabled: boolean): Map<string | null, number> | null {
+  const ids = [...new Set(runs.map((run) => run.scheduled_job_id))].filter((id) => id !== null).sort();
+  const isAsked = enabled && ids.length > 0;
+  const query = useQuery({
+    queryKey: ["schedule-owners", ids],
+    queryFn: () => schedules.list({ ids: ids.join(","), fields: "id,user_profile_id", limit: MOST_PENDING }),
+    enabled: isAsked,
+    staleTime: Infinity,
+    retry: false,
+    placeholderData: keepPreviousData,
+  });
+  if (isAsked && query.isPending) return null;
+  return new Map(query.data?.items.map((row) => [row.id, row.user_profile_id]));
 }
 
 const numberOf = (text: string): number | null => (text.trim() ? Number(text) : null);

@@ -157,6 +157,25 @@ function SkippedList({ skipped }: { skipped: BulkPlan["skipped"] }) {
   );
 }
 
+/** Schedules that an operation has left alone, and those at which it has failed. */
+export function WhatWasNotDone({ operation }: { operation: Pick<Operation, "skipped_reasons" | "error" | "errors"> }) {
+  return (
+    <>
+      <SkippedList skipped={operation.skipped_reasons} />
+      {operation.error ? <p className="error">{operation.error}</p> : null}
+      {operation.errors.length ? (
+        <ul className="error">
+          {operation.errors.slice(0, 20).map((error) => (
+            <li key={error.schedule_id}>
+              <code>{error.schedule_id}</code> {error.message}
+            </li>
+          ))}
+        </ul>
+      ) : null}
+    </>
+  );
+}
+
 const PROGRESS_MS = 700;
 const UNDER_WAY = new Set(["running", "paused"]);
 
@@ -184,17 +203,7 @@ export function Progress({ operation, onClose }: { operation: Operation; onClose
         <strong>{isUnderWay ? t("underWay") : t(isUndo ? "undoEnded" : "ended", { status: now.status })}</strong>{" "}
         {t("progress", { done: now.done, total: now.total, failed: now.failed })}
       </p>
-      <SkippedList skipped={now.skipped_reasons} />
-      {now.error ? <p className="error">{now.error}</p> : null}
-      {now.errors.length ? (
-        <ul className="error">
-          {now.errors.slice(0, 20).map((error) => (
-            <li key={error.schedule_id}>
-              <code>{error.schedule_id}</code> {error.message}
-            </li>
-          ))}
-        </ul>
-      ) : null}
+      <WhatWasNotDone operation={now} />
       <div className="actions">
         {isUnderWay ? (
           <ScopedButton needs="operate" onClick={() => void act(() => bulk.cancel(id))}>

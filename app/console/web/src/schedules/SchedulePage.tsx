@@ -17,7 +17,7 @@ import { Missing } from "../shell/Shell";
 import type { Measure } from "../strip/marks";
 import { LargeStrip } from "../strip/Strip";
 import { useSlots } from "../strip/useSlots";
-import { Badge, Dialog, DialogFoot, Loaded, Loading, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
+import { Badge, Dialog, DialogFoot, Loaded, Loading, Name, Problem, RemoveDialog, ScopedButton, Time, useAct } from "../ui/controls";
 import { Editor } from "./Editor";
 import { Backfill } from "./Backfill";
 import { pauseOf } from "./healthDetail";
@@ -298,7 +298,7 @@ function Actions({ schedule }: { schedule: Schedule }) {
       {open === "backfill" ? <Backfill schedule={schedule} onClose={() => setOpen(null)} /> : null}
       {open === "remove" ? (
         <RemoveDialog
-          schedule={schedule}
+          text={t("removeText", { name: schedule.name })}
           onClose={() => setOpen(null)}
           onRemove={() =>
             void change(() => schedules.remove(schedule.id), t("removed")).then(() => navigate({ to: "/schedules" }))
@@ -339,25 +339,6 @@ function PauseDialog(props: {
         <UntilField value={until} onChange={setUntil} />
         <DialogFoot label={t("schedule.pause")} onClose={props.onClose} />
       </form>
-    </Dialog>
-  );
-}
-
-function RemoveDialog(props: { schedule: Schedule; onClose: () => void; onRemove: () => void }) {
-  const t = useTranslations();
-  return (
-    <Dialog title={t("schedule.remove")} onClose={props.onClose}>
-      <p>{t("schedule.removeText", { name: props.schedule.name })}</p>
-      <DialogFoot
-        label={t("schedule.remove")}
-        tone="danger"
-        isFinal
-        onClose={props.onClose}
-        onDo={() => {
-          props.onRemove();
-          props.onClose();
-        }}
-      />
     </Dialog>
   );
 }

@@ -6,13 +6,14 @@ import { useTranslations } from "use-intl";
 import { schedules } from "../api/client";
 import type { Schedule } from "../api/types";
 import { plannedSkips } from "../strip/gap";
-import { Dialog, Loaded, Name, ScopedButton, Time, useAct } from "../ui/controls";
+import { Dialog, Loaded, Name, ScopedButton, Time, useAct, useToast } from "../ui/controls";
 
 const AHEAD = 50;
 
 export function Skips({ schedule, onClose }: { schedule: Schedule; onClose: () => void }) {
   const t = useTranslations();
   const act = useAct();
+  const toast = useToast();
   const client = useQueryClient();
   const [count, setCount] = useState("1");
   const [note, setNote] = useState("");
@@ -25,14 +26,15 @@ export function Skips({ schedule, onClose }: { schedule: Schedule; onClose: () =
     await act(work, done);
     await client.invalidateQueries();
   }
-  function submit(event: FormEvent) {
+  async function submit(event: FormEvent) {
     event.preventDefault();
-    const next = Number(count);
-    void change(() => schedules.skip(schedule.id, { next, note }), t("skip.done", { count: next }));
+    const answer = await act(() => schedules.skip(schedule.id, { next: Number(count), note }));
+    if (answer) toast(t("skip.done", { count: answer.skipped.length }));
+    await client.invalidateQueries();
   }
   return (
     <Dialog title={t("skip.title", { name: schedule.name })} onClose={onClose}>
-      <form onSubmit={submit}>
+      <form onSubmit={(event) => void submit(event)}>
         <p className="soft">{t("skip.text")}</p>
         <div className="fields">
           <label className="field">
@@ -56,7 +58,7 @@ export function Skips({ schedule, onClose }: { schedule: Schedule; onClose: () =
       <Loaded query={query}>
         {(slots) => {
           const skipped = plannedSkips(slots.items, Date.now());
-          if (skipped.length === 0) return <p className="soft">{t("skip.none")}</p>;
+          if (skipped.length === 0) return <p className="soft">{t("skip.none", { count: AHEAD })}</p>;
           return (
             <section className="stack" aria-label={t("skip.planned")}>
               <h3>{t("skip.planned")}</h3>

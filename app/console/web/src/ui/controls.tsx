@@ -241,6 +241,26 @@ export function DialogFoot(props: {
   );
 }
 
+/** Asks before something is deleted. */
+export function RemoveDialog(props: { text: string; onClose: () => void; onRemove: () => void }) {
+  const t = useTranslations("schedule");
+  return (
+    <Dialog title={t("remove")} onClose={props.onClose}>
+      <p>{props.text}</p>
+      <DialogFoot
+        label={t("remove")}
+        tone="danger"
+        isFinal
+        onClose={props.onClose}
+        onDo={() => {
+          props.onRemove();
+          props.onClose();
+        }}
+      />
+    </Dialog>
+  );
+}
+
 interface Toast {
   id: number;
   text: string;

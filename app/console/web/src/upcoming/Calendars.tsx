@@ -5,7 +5,8 @@ import { useState, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
 import { calendars } from "../api/client";
 import type { Calendar } from "../api/types";
-import { Dialog, DialogFoot, Loaded, Name, Problem, ScopedButton, useAct } from "../ui/controls";
+import { useSession } from "../sessionContext";
+import { Dialog, DialogFoot, Loaded, Name, Problem, RemoveDialog, ScopedButton, useAct } from "../ui/controls";
 
 const NEW = { name: "", timezone: "UTC", dates: [], holidays: null, public: false };
 type Draft = Pick<Calendar, "name" | "timezone" | "dates" | "holidays" | "public">;
@@ -14,7 +15,11 @@ export default function Calendars() {
   const t = useTranslations();
   const act = useAct();
   const client = useQueryClient();
-  const [edited, setEdited] = useState<{ draft: Draft; stored?: string } | null>(null);
+  const [edited, setEdited] = useState<{ draft: Draft; stored?: Calendar } | null>(null);
+  const [removed, setRemoved] = useState<Calendar | null>(null);
+  const session = useSession();
+  const mayChange = ({ owner, team_id }: Calendar) =>
+    session.role === "admin" || team_id !== null || owner === session.user.id;
   const query = useQuery({ queryKey: ["calendars"], queryFn: calendars.list, retry: false });
   const refresh = () => client.invalidateQueries({ queryKey: ["calendars"] });
   return (
@@ -34,6 +39,13 @@ export default function Calendars() {
           stored={edited.stored}
           onClose={() => setEdited(null)}
           onSaved={() => void refresh().then(() => setEdited(null))}
+        />
+      ) : null}
+      {removed ? (
+        <RemoveDialog
+          text={t("calendars.removeText", { name: removed.name })}
+          onClose={() => setRemoved(null)}
+          onRemove={() => void act(() => calendars.remove(removed), t("schedule.removed")).then(refresh)}
         />
       ) : null}
       <Loaded query={query}>
@@ -65,16 +77,16 @@ export default function Calendars() {
                         {calendar.dates.join(", ")} {calendar.ics ? t("calendars.hasFile") : ""}
                       </td>
                       <td className="actions">
-                        <ScopedButton needs="write" onClick={() => setEdited({ draft: calendar, stored: calendar.name })}>
-                          {t("calendars.edit")}
-                        </ScopedButton>
-                        <ScopedButton
-                          needs="write"
-                          className="danger"
-                          onClick={() => void act(() => calendars.remove(calendar.name), t("schedule.removed")).then(refresh)}
-                        >
-                          {t("schedule.remove")}
-                        </ScopedButton>
+                        {mayChange(calendar) ? (
+                          <>
+                            <ScopedButton needs="write" onClick={() => setEdited({ draft: calendar, stored: calendar })}>
+                              {t("calendars.edit")}
+                            </ScopedButton>
+                            <ScopedButton needs="write" className="danger" onClick={() => setRemoved(calendar)}>
+                              {t("schedule.remove")}
+                            </ScopedButton>
+                          </>
+                        ) : null}
                       </td>
                     </tr>
                   ))}
@@ -90,7 +102,7 @@ export default function Calendars() {
   );
 }
 
-function CalendarForm(props: { draft: Draft; stored?: string; onClose: () => void; onSaved: () => void }) {
+function CalendarForm(props: { draft: Draft; stored?: Calendar; onClose: () => void; onSaved: () => void }) {
   const t = useTranslations();
   const [name, setName] = useState(props.draft.name);
   const [timezone, setTimezone] = useState(props.draft.timezone);

@@ -8,7 +8,7 @@ import { useOverview } from "../shell/Shell";
 import { Loaded, Name, Time, useZone } from "../ui/controls";
 import { instantText } from "../ui/time";
 import { daysOf } from "./agenda";
-import { Week } from "./Week";
+import { Completeness, Week } from "./Week";
 
 const route = getRouteApi("/upcoming");
 const HOURS = [1, 6, 24, 72, 168];
@@ -80,10 +80,10 @@ function Agenda({ hours }: { hours: string }) {
   });
   return (
     <Loaded query={query}>
-      {({ items }) => (
+      {(list) => (
         <>
           {isOff ? <p className="note warn">{t("off")}</p> : null}
-          {daysOf(items, zone).map((day) => (
+          {daysOf(list.items, zone).map((day) => (
             <section key={day.day} className="card stack">
               <h2>
                 {day.day} <span className="soft">{zone}</span>
@@ -115,8 +115,7 @@ function Agenda({ hours }: { hours: string }) {
               </table>
             </section>
           ))}
-          {items.length === 0 ? <div className="card empty">{t("empty")}</div> : null}
-          {items.length === MOST ? <p className="soft">{t("cut", { count: MOST })}</p> : null}
+          <Completeness list={list} most={MOST} />
         </>
       )}
     </Loaded>

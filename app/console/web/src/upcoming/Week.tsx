@@ -5,7 +5,7 @@ import { Link } from "@tanstack/react-router";
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent, type PointerEvent } from "react";
 import { useTranslations } from "use-intl";
 import { fleet, schedules } from "../api/client";
-import type { ClosedSpan, Upcoming } from "../api/types";
+import type { ClosedSpan, Upcoming, UpcomingList } from "../api/types";
 import { usePreferences } from "../preferences";
 import { BulkDialog } from "../schedules/BulkBar";
 import { useOverview } from "../shell/Shell";
@@ -200,15 +200,13 @@ function Closed({ spans }: { spans: ClosedSpan[] }) {
 }
 
 const SHOWN = 200;
-/** Both ends of the span belong to what is listed; the next hour does not. */
-const justBefore = (at: string) => new Date(Date.parse(at) - 1).toISOString();
 
 function Picked({ span }: { span: TimeSpan }) {
   const t = useTranslations("upcoming");
   const zone = useZone();
   const query = useQuery({
     queryKey: ["upcoming", span.from, span.to],
-    queryFn: () => fleet.upcoming({ from: span.from, to: justBefore(span.to), limit: SHOWN }),
+    queryFn: () => fleet.upcoming({ from: span.from, to: span.to, limit: SHOWN }),
     retry: false,
   });
   const panel = useRef<HTMLElement>(null);
@@ -223,23 +221,24 @@ function Picked({ span }: { span: TimeSpan }) {
         {from} – {from.slice(0, 10) === to.slice(0, 10) ? clockText(span.to, zone) : to} <span className="soft">{zone}</span>
       </h2>
       <Loaded query={query}>
-        {({ items }) =>
-          items.length ? (
-            <>
-              {items.length < SHOWN ? (
-                <SpanActions items={items} until={span.to} />
-              ) : (
-                <p className="soft">{t("cut", { count: SHOWN })}</p>
-              )}
-              <Fires items={items} />
-            </>
-          ) : (
-            <p className="soft">{t("empty")}</p>
-          )
-        }
+        {(list) => (
+          <>
+            {list.is_complete && list.items.length ? <SpanActions items={list.items} until={span.to} /> : null}
+            <Completeness list={list} most={SHOWN} />
+            <Fires items={list.items} />
+          </>
+        )}
       </Loaded>
     </section>
   );
+}
+
+/** Says that nothing is due, or that the list may not have all that is. */
+export function Completeness({ list, most }: { list: UpcomingList; most: number }) {
+  const t = useTranslations("upcoming");
+  const { items } = list;
+  if (!list.is_complete) return <p className="note">{t(items.length < most ? "partial" : "cut", { count: most })}</p>;
+  return items.length ? null : <p className="soft">{t("empty")}</p>;
 }
 
 /** What can be done with all fires of a span: leave them out, or pause their schedules until its end. */
