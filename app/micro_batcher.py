@@ -30,16 +30,19 @@ class MicroBatcher(Generic[T, R]):
         shared: tuple[type[Exception], ...] = (),
         most: int = 500,
         at_once: int = 2,
+        linger_seconds: float = 0.0,
     ) -> None:
         """Call ``act`` with lists of items; it returns a list of the same length. ``shared`` errors fail a whole batch.
 
-        A batch holds at most ``most`` items, and at most ``at_once`` batches run side by side.
+        A batch holds at most ``most`` items, and at most ``at_once`` batches run side by side. A batch starts
+        ``linger_seconds`` after its first item, so that items that can wait cost less.
         """
         self._name = name
         self._act = act
         self._shared = shared
         self._most = most
         self._at_once = at_once
+        self._linger_seconds = linger_seconds
         self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
         self._running: dict[asyncio.Task[None], int] = {}
         self._is_planned = False
@@ -68,12 +71,16 @@ class MicroBatcher(Generic[T, R]):
     async def quiet(self) -> None:
         """Wait until all submitted items have been handled."""
         while self._waiting or self._running:
-            await (asyncio.wait(self._running) if self._running else asyncio.sleep(0))
+            await (asyncio.wait(self._running) if self._running else asyncio.sleep(self._linger_seconds))
 
     def _plan(self) -> None:
         if self._waiting and self._may_start():
             self._is_planned = True
-            asyncio.get_running_loop().call_soon(self._start, context=self._context)
+            loop = asyncio.get_running_loop()
+            if self._linger_seconds:
+                loop.call_later(self._linger_seconds, self._start, context=self._context)
+            else:
+                loop.call_soon(self._start, context=self._context)
 
     def _may_start(self) -> bool:
         """Return whether a batch may start now.

@@ -13,7 +13,7 @@ import structlog
 
 from app.config import Settings, load_settings, require_stores
 from app.domain.run_ids import parse_uuid
-from app.engine.queue_port import EXECUTE, RUN
+from app.engine.queue_port import EXECUTE, RUN, Delivered
 from app.engine.ringing import BellHealth
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
@@ -33,10 +33,10 @@ FINISH_SECONDS = 2.0
 def handlers_of(engine: TickEngine) -> Handlers:
     """Return the functions that messages name. The queue has checked the arguments before it calls one."""
 
-    async def execute_scheduled_job(job_id: str, generation: int) -> None:
-        await engine.execute_scheduled_job(parse_uuid(job_id), generation)
+    async def execute_scheduled_job(delivered: Delivered | None, job_id: str, generation: int) -> None:
+        await engine.execute_scheduled_job(parse_uuid(job_id), generation, delivered)
 
-    async def run_execution(execution_id: str, token: int) -> None:
+    async def run_execution(_delivered: Delivered | None, execution_id: str, token: int) -> None:
         await engine.run_execution(parse_uuid(execution_id), token)
 
     return {EXECUTE: execute_scheduled_job, RUN: run_execution}
@@ -75,6 +75,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
                 # On the socket only the parent process asks, and it has checked the token already.
                 token = "" if answer_at else settings.metrics_token
                 await stack.enter_async_context(serving(address, answers, token))
+            parts.engine.keep_near_ticks()
             await parts.runtime.begin()
             log.info("worker_started", concurrency=settings.worker_concurrency)
             await _work(worker, parts.runtime, settings.drain_seconds, stopping)

@@ -20,7 +20,16 @@ from app.domain.schedules import PlannedTick, ScheduledJob
 EXECUTE = "execute_scheduled_job"
 RUN = "run_execution"
 
-# Called with the arguments of a message. It may raise `Redeliver`.
+
+class Delivered(msgspec.Struct):
+    """A message that is being handled."""
+
+    id: str
+    # Whether another message takes its place, so that it need not be finished.
+    is_replaced: bool = False
+
+
+# Called with a message and its arguments. It may raise `Redeliver`.
 MessageHandler = Callable[..., Awaitable[None]]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -42,17 +51,20 @@ class Wake(msgspec.Struct, frozen=True):
     function: str
     args: tuple[Any, ...]
     due: datetime
+    # The id of a message that is removed from the queue when this one is there.
+    replaces: str = ""
 
 
-def tick_wake(job: ScheduledJob | PlannedTick) -> Wake:
-    """Return the message for a schedule's pending tick.
+def tick_wake(job: ScheduledJob | PlannedTick, replaces: str = "", not_before: datetime | None = None) -> Wake:
+    """Return the message for a schedule's pending tick, in place of another one, due at ``not_before`` or later.
 
     The generation decides whether the message still counts; ``n`` and ``rc`` only help people who read the queue.
     """
     if job.next_run_at is None:
         raise AssertionError(f"schedule {job.id} has no pending tick")
     message_id = f"sched-{job.id}-n{job.current_repeat}-rc{job.current_retry}-g{job.generation}"
-    return Wake(message_id, EXECUTE, (str(job.id), job.generation), job.next_run_at)
+    due = job.next_run_at if not_before is None else max(job.next_run_at, not_before)
+    return Wake(message_id, EXECUTE, (str(job.id), job.generation), due, replaces)
 
 
 def execution_wake(run: PendingRun) -> Wake:

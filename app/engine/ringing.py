@@ -31,6 +31,9 @@ from app.observability.metrics import BELL_PROBLEM
 # Together they bound how long a failing queue goes unnoticed.
 PROBE_SECONDS = 0.5
 PROBE_TIMEOUT_SECONDS = 1.0
+# How long the message of a near tick may wait for others, to be queued with them. If the worker dies meanwhile, the
+# reconciler of another one queues it.
+NEAR_RING_SECONDS = 0.01
 # An outage of this length may have cost messages that another process tried to queue, for example an API.
 LONG_OUTAGE_SECONDS = 2.0
 
@@ -123,22 +126,29 @@ class Ringer:
         self._health = health
         self._throttle = LogThrottle()
         self._rings = MicroBatcher("ring", self._ring_all)
+        self._late_rings = MicroBatcher("ring", self._ring_all, linger_seconds=NEAR_RING_SECONDS)
 
     async def ticks(self, jobs: Iterable[ScheduledJob | PlannedTick]) -> int:
         """Ring for the pending ticks of these schedules. Return how many messages were not queued before."""
         return await self._ring([tick_wake(job) for job in jobs if job.next_run_at is not None])
 
-    def tick(self, job: ScheduledJob, not_before: datetime | None = None) -> asyncio.Future[bool] | None:
-        """Ring for one schedule's pending tick, to be delivered at ``not_before`` or later.
-
-        The ring starts now and the returned future can be awaited later. None if the schedule has no pending tick.
-        """
-        if job.next_run_at is None:
-            return None
-        wake = tick_wake(job)
-        if not_before is not None and wake.due < not_before:
-            wake = msgspec.structs.replace(wake, due=not_before)
+    def tick(self, wake: Wake) -> asyncio.Future[bool]:
+        """Ring for one tick. The ring starts now, and the returned future can be awaited later."""
         return self._rings.ask(wake)
+
+    def near_tick(self, wake: Wake) -> None:
+        """Ring soon for a tick that this worker delivers by itself: its message is for the case that it cannot."""
+        self._late_rings.tell(wake)
+
+    async def release(self, wakes: Sequence[Wake]) -> None:
+        """Ring for near ticks that this worker does not deliver after all: from now on they are due in time."""
+        await self._late_rings.quiet()
+        await self._ring([msgspec.structs.replace(wake, replaces=wake.id) for wake in wakes])
+
+    async def quiet(self) -> None:
+        """Wait until no message is left to be queued."""
+        await self._rings.quiet()
+        await self._late_rings.quiet()
 
     async def ticks_spread(self, jobs: Sequence[PlannedTick], start: datetime, gap: timedelta) -> int:
         """Ring for overdue ticks, one every ``gap`` from ``start`` on, so that they are not delivered all at once."""

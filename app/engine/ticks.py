@@ -1,7 +1,7 @@
 """One tick, top to bottom: claim it, ring for the next one, run the workflow, settle the result."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
@@ -16,8 +16,9 @@ from app.domain.overlap import runs_alone
 from app.domain.ticks import LeftToNewer, NotDue, Stale, Tick, TickSource
 from app.engine.concurrency import Place, Places
 from app.engine.leases import WorkerLease
+from app.engine.near_ticks import TAKE_OVER, NearTicks
 from app.engine.quarantine import Quarantine
-from app.engine.queue_port import Redeliver
+from app.engine.queue_port import Delivered, Redeliver, tick_wake
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.engine.sitemap import SitemapPlanner
@@ -106,15 +107,25 @@ class TickEngine:
         self._closing = False
         self._throttle = LogThrottle()
         self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        # None unless this process works on the queue for long.
+        self._near: NearTicks | None = None
 
-    async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
-        """Handle the message of a tick."""
+    def keep_near_ticks(self) -> None:
+        """From now on, deliver the next ticks of schedules that were fired here without waiting for their messages."""
+
+        def deliver(tick: Tick, delivered: Delivered) -> Awaitable[None]:
+            return self.execute_scheduled_job(tick.job_id, tick.generation, delivered)
+
+        self._near = NearTicks(deliver, lambda: self.places.room)
+
+    async def execute_scheduled_job(self, job_id: UUID, generation: int, delivered: Delivered | None = None) -> None:
+        """Handle the message of a tick. The message of the next one takes its place, as a claimed tick needs none."""
         with self.places.take() as place:
             began = None if self._tracer is None else clock.now()
             claimed = await self._claim(Tick(job_id, generation))
             if claimed is not None:
                 place.belongs_to(claimed.job.user_profile_id)
-                work = self._run_claimed(claimed)
+                work = self._run_claimed(claimed, delivered)
                 await (work if self._tracer is None else in_tick(self._tracer, claimed, work, began))
 
     async def run_execution(self, execution_id: UUID, token: int, place: Place | None = None) -> None:
@@ -202,9 +213,11 @@ class TickEngine:
         if execution_id in self._runner.running():
             self._cancellations.tell(execution_id)
 
-    def close(self) -> None:
-        """Claim and start nothing more."""
+    async def close(self) -> None:
+        """Claim and start nothing more, and leave the near ticks to other workers."""
         self._closing = True
+        if self._near is not None:
+            await self._ringer.release(self._near.close())
 
     async def idle(self) -> None:
         """Wait until nothing runs here."""
@@ -283,10 +296,10 @@ class TickEngine:
             return None
         return result
 
-    async def _run_claimed(self, claimed: Claimed) -> None:
+    async def _run_claimed(self, claimed: Claimed, delivered: Delivered | None = None) -> None:
         """Ring for the next tick, and meanwhile run the execution that this one fired."""
         failpoint("before_plan")
-        ringing = self._ring_for_next(claimed)
+        ringing = self._ring_for_next(claimed, delivered)
         if claimed.execution is None:
             await self._ring_others(claimed)
         else:
@@ -294,11 +307,25 @@ class TickEngine:
         if ringing is not None:
             await ringing
 
-    def _ring_for_next(self, claimed: Claimed) -> asyncio.Future[bool] | None:
-        """Begin to ring for the next tick. One that is due already is delayed: beside this run it would be skipped."""
-        if claimed.execution is None or not runs_alone(claimed.job.if_running):
-            return self._ringer.tick(claimed.job)
-        return self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
+    def _ring_for_next(self, claimed: Claimed, delivered: Delivered | None) -> asyncio.Future[bool] | None:
+        """Begin to ring for the next tick, if there is one. Return the future of a ring that has to be waited for.
+
+        A tick that is due already is delayed: beside this run it would be skipped.
+        """
+        job, execution = claimed.job, claimed.execution
+        if job.next_run_at is None:
+            return None
+        not_before = None
+        if execution is not None and runs_alone(job.if_running):
+            not_before = execution.fired_at + HEAD_START
+        wake = tick_wake(job, "" if delivered is None else delivered.id, not_before)
+        if delivered is not None:
+            delivered.is_replaced = True
+        now = None if self._near is None else self._cache.now()
+        if self._near is None or now is None or not self._near.keep(Tick(job.id, job.generation), wake, now):
+            return self._ringer.tick(wake)
+        self._ringer.near_tick(msgspec.structs.replace(wake, due=wake.due + TAKE_OVER))
+        return None
 
     async def _ring_others(self, claimed: Claimed) -> None:
         """Ring for executions that may start on any worker, and call off those that the claim cancelled."""

@@ -1,9 +1,10 @@
 """What a worker process does beside the queue: its lease, its loops, and handing runs back when it ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from random import uniform
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -28,6 +29,7 @@ OUTAGE_PAUSE_SECONDS = 1.0
 SWEEP_SECONDS = 0.2
 # How often it looks for notifications to deliver.
 DELIVER_SECONDS = 1.0
+RELEASE_SECONDS = 2.0
 HAND_BACK_SECONDS = 3.0
 LOOP_SECONDS = 2.0
 
@@ -94,9 +96,9 @@ class WorkerRuntime:
 
     async def end(self, drain_seconds: float) -> None:
         """Start no more runs, wait for running ones, hand the rest back, and release the lease."""
-        self._engine.close()
+        await _bounded(self._engine.close(), RELEASE_SECONDS)
         await self._wait_until_idle(drain_seconds)
-        await asyncio.wait({asyncio.create_task(self._hand_everything_back())}, timeout=HAND_BACK_SECONDS)
+        await _bounded(self._hand_everything_back(), HAND_BACK_SECONDS)
         await self._end_loops()
         for release in (self._lease.release, self._poller.release):
             with suppress(UnavailableError):
@@ -218,6 +220,11 @@ class WorkerRuntime:
         if held:
             await self._engine.hand_back(held)
         await self._engine.idle()
+
+
+async def _bounded(work: Coroutine[Any, Any, None], seconds: float) -> None:
+    """Wait for a piece of work, at most ``seconds``. It is not cancelled: a driver can swallow a cancellation."""
+    await asyncio.wait({asyncio.create_task(work)}, timeout=seconds)
 
 
 async def _wait_for_any(seconds: float, *events: asyncio.Event) -> None:

@@ -165,8 +165,10 @@ class _NamespaceLoops:
         failures = 0
         while True:
             wait_seconds = min(RETRY_SECONDS * 2**failures, self._resync_seconds) if failures else self._resync_seconds
+            # Not wait_for, which loses a cancellation in Python 3.11 if the event is set at the same moment.
             with suppress(TimeoutError):
-                await asyncio.wait_for(change.wait(), wait_seconds)
+                async with asyncio.timeout(wait_seconds):
+                    await change.wait()
             await asyncio.sleep(GATHER_SECONDS)
             change.clear()
             if not cache.of_namespace(namespace):

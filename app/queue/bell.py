@@ -108,7 +108,7 @@ class Bell(Queue):
             bodies: list[bytes] = []
             for wake in wakes[start : start + RING_BATCH]:
                 score, body = score_of(wake), body_of(wake)
-                heads += (wake.id, score, max(0, score - now_ms) + BODY_EXTRA_MS, len(body))
+                heads += (wake.id, score, max(0, score - now_ms) + BODY_EXTRA_MS, len(body), wake.replaces)
                 bodies.append(body)
             args = [serialize(heads), b"".join(bodies)]
             async with bell_errors():

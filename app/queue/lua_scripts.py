@@ -8,8 +8,9 @@ all of them begin with the same hash tag: whatever the name of the queue has bef
 _PREFIX = "local prefix = string.sub(KEYS[1], 1, -10)"
 
 # KEYS: the queue, the channel that wakes workers.
-# ARGV: a msgpack list with four values for each message (id, score, time to live in ms, length of the body), and all
-# bodies joined. Encoding two arguments costs the client a fraction of what thousands would.
+# ARGV: a msgpack list with five values for each message (id, score, time to live in ms, length of the body, and the id
+# of the message that it replaces, if any), and all bodies joined. Encoding two arguments costs the client a fraction of
+# what thousands would. A message that replaces itself gets another score.
 # Returns for each message 1 if it was queued now, 0 if it was there already. A message is there if both its body and
 # its queue entry are: with one of them alone it would never be delivered.
 RING = (
@@ -18,7 +19,20 @@ RING = (
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local earliest = tonumber(head[2])
 local answers, queued, wake, given, at = {}, {}, false, cmsgpack.unpack(ARGV[1]), 1
-for i = 1, #given, 4 do
+local replaced, keys = {}, {}
+for i = 5, #given, 5 do
+  if given[i] ~= '' then
+    replaced[#replaced + 1] = given[i]
+    for _, kind in ipairs({'arq:in-progress:', 'arq:job:', 'arq:retry:'}) do
+      keys[#keys + 1] = prefix .. kind .. given[i]
+    end
+  end
+end
+if #replaced > 0 then
+  redis.call('DEL', unpack(keys))
+  redis.call('ZREM', KEYS[1], unpack(replaced))
+end
+for i = 1, #given, 5 do
   local id, score, body = given[i], given[i + 1], prefix .. 'arq:job:' .. given[i]
   local text = string.sub(ARGV[2], at, at + given[i + 3] - 1)
   at = at + given[i + 3]

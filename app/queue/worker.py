@@ -13,7 +13,15 @@ from arq.worker import Function, Retry, func
 from redis.exceptions import RedisError
 
 from app.config import SettingsError
-from app.engine.queue_port import EXECUTE, RUN, MessageHandler, QueueUnavailableError, Redeliver, are_arguments
+from app.engine.queue_port import (
+    EXECUTE,
+    RUN,
+    Delivered,
+    MessageHandler,
+    QueueUnavailableError,
+    Redeliver,
+    are_arguments,
+)
 from app.micro_batcher import MicroBatcher
 from app.queue.bell import RedisPool, bell_errors, open_patient_pool
 from app.queue.lua_scripts import CLAIM, FINISH, PUT_BACK
@@ -174,15 +182,17 @@ class QueueWorker:
 
     async def _handle(self, message: Message) -> None:
         """Call the handler. Whatever it raises, the message is finished or put back, and the worker goes on."""
+        delivered = Delivered(message.id.decode(errors="replace"))
         try:
-            await self._handlers[message.function](*message.args, **message.kwargs)
+            await self._handlers[message.function](delivered, *message.args, **message.kwargs)
         except Redeliver as request:
             await self._return(message, request.seconds)
             return
         except Exception:
             # The message is finished all the same: the reconciler rings again for what Postgres still expects.
             log.exception("message_failed", id=_shown(message.id))
-        self._finished.tell(message.id)
+        if not delivered.is_replaced:
+            self._finished.tell(message.id)
 
     async def _finish_batch(self, job_ids: Sequence[bytes]) -> Sequence[bytes]:
         async with bell_errors():
@@ -290,7 +300,7 @@ def stock_arq_function(name: str) -> Function:
         if not are_arguments(name, args, kwargs):
             return
         try:
-            await ctx["handlers"][name](*args)
+            await ctx["handlers"][name](None, *args)
         except Redeliver as request:
             raise Retry(defer=request.seconds) from None
 

@@ -61,7 +61,7 @@ def test_scores_are_rounded_up() -> None:
 async def test_redelivery_is_a_retry_for_stock_arq() -> None:
     """The stock function raises arq's Retry, with the delay in milliseconds."""
 
-    async def redeliver(_job_id: str, _generation: int) -> None:
+    async def redeliver(_delivered: None, _job_id: str, _generation: int) -> None:
         raise Redeliver(1.5)
 
     function = stock_arq_function(EXECUTE)

@@ -13,7 +13,7 @@ from redis.crc import key_slot
 
 from app import clock
 from app.config import SettingsError
-from app.engine.queue_port import EXECUTE, QueueUnavailableError, Wake
+from app.engine.queue_port import EXECUTE, Delivered, QueueUnavailableError, Wake
 from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.message_format import EPOCH_KEY, QUEUE
 from app.queue.rate_counter import RedisCounter
@@ -47,7 +47,7 @@ async def delivered(redis: RedisPool, wakes: list[Wake]) -> list[int]:
     """Ring, let a worker deliver, and return which messages came."""
     came: list[int] = []
 
-    async def handle(_schedule: str, generation: int) -> None:
+    async def handle(_delivered: Delivered, _schedule: str, generation: int) -> None:
         came.append(generation)
 
     worker = QueueWorker(redis, {EXECUTE: handle}, concurrency=10, lease_seconds=30, on_cancel=lambda _id: None)

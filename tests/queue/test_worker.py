@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from app import clock
-from app.engine.queue_port import Redeliver, Wake
+from app.engine.queue_port import Delivered, Redeliver, Wake
 from app.queue.bell import Bell, RedisPool
 from app.queue.message_format import QUEUE, body_of
 from app.queue.worker import QueueWorker
@@ -19,28 +19,38 @@ from tests.support.carillon import until
 class Deliveries:
     """Remembers what was delivered."""
 
+    redis: RedisPool
+
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.cancelled: list[str] = []
         self.release = asyncio.Event()
 
-    async def note(self, name: str) -> None:
+    async def note(self, _delivered: Delivered, name: str) -> None:
         """A function that remembers its argument."""
         self.seen.append(name)
 
-    async def put_back_once(self, name: str) -> None:
+    async def put_back_once(self, _delivered: Delivered, name: str) -> None:
         """A function that wants its first delivery again."""
         self.seen.append(name)
         if self.seen.count(name) == 1:
             raise Redeliver(0.05)
 
-    async def crash(self, name: str) -> None:
+    async def crash(self, _delivered: Delivered, name: str) -> None:
         """A function with a defect."""
         self.seen.append(name)
         raise RuntimeError(name)
 
-    async def hold(self, name: str) -> None:
+    async def hold(self, _delivered: Delivered, name: str) -> None:
         """A function that takes its time."""
+        self.seen.append(name)
+        await self.release.wait()
+
+    async def replace(self, delivered: Delivered, name: str) -> None:
+        """A function whose message another one takes the place of."""
+        delivered.is_replaced = True
+        follower = Wake("follower", "note", (name,), clock.now() + timedelta(hours=1), delivered.id)
+        await Bell(self.redis).ring([follower], clock.now())
         self.seen.append(name)
         await self.release.wait()
 
@@ -56,7 +66,8 @@ class Deliveries:
 @asynccontextmanager
 async def worker(redis: RedisPool, deliveries: Deliveries, **options: Any) -> AsyncIterator[QueueWorker]:
     """A worker that runs as long as the block lasts."""
-    functions = {name: getattr(deliveries, name) for name in ("note", "put_back_once", "crash", "hold")}
+    deliveries.redis = redis
+    functions = {name: getattr(deliveries, name) for name in ("note", "put_back_once", "crash", "hold", "replace")}
     settings = {"concurrency": 100, "lease_seconds": 30, "on_cancel": deliveries.cancelled.append, **options}
     made = QueueWorker(redis, functions, **settings)
     task = asyncio.create_task(made.run())
@@ -135,6 +146,20 @@ async def test_garbage_is_removed_and_survived(redis: RedisPool) -> None:
             return bool(await redis.zcard(QUEUE) == 0)
 
         await until(gone)
+
+
+async def test_the_next_message_takes_the_place_of_the_one_that_is_handled(redis: RedisPool) -> None:
+    """In one call, while its function goes on; nothing of it is left, then and afterwards."""
+    deliveries = Deliveries()
+
+    async def left() -> set[bytes]:
+        return {QUEUE.encode(), *await redis.zrange(QUEUE, 0, -1)} ^ set(await redis.keys("arq:*"))
+
+    async with worker(redis, deliveries):
+        await Bell(redis).ring([wake("m", "replace")], clock.now())
+        await deliveries.wait_for(1)
+        assert {b"follower", b"arq:job:follower"} == await left()
+    assert {b"follower", b"arq:job:follower"} == await left()
 
 
 async def test_long_runs_starve_nobody(redis: RedisPool) -> None:

@@ -73,8 +73,8 @@ class SimulatedRedis:
     def _ring(self, args: Sequence[Any]) -> list[int]:
         answers, earliest = [], min(self.queue.values(), default=None)
         given, bodies = deserialize(args[0]), BytesIO(args[1])
-        for at in range(0, len(given), 4):
-            name, score, _time_to_live, length = given[at : at + 4]
+        for at in range(0, len(given), 5):
+            name, score, _time_to_live, length, replaced = given[at : at + 5]
             body = bodies.read(length)
             key = name.encode()
             if key in self.queue and key in self.bodies:
@@ -82,6 +82,7 @@ class SimulatedRedis:
             else:
                 self.queue[key], self.bodies[key] = score, body
                 answers.append(1)
+            self._end(replaced.encode())
         if earliest is None or min(self.queue.values()) < earliest:
             self.publish(WAKE_CHANNEL)
         return answers
@@ -110,11 +111,14 @@ class SimulatedRedis:
         names = map(BytesIO(joined).read, deserialize(lengths))
         finished = [name for name in names if self._is_owner(owner, name)]
         for name in finished:
-            if name in self.bodies:
-                self.ended[name] = self.bodies.pop(name)
-            del self._in_progress[name]
-            self.queue.pop(name, None)
+            self._end(name)
         return len(finished)
+
+    def _end(self, name: bytes) -> None:
+        if name in self.bodies:
+            self.ended[name] = self.bodies.pop(name)
+        self._in_progress.pop(name, None)
+        self.queue.pop(name, None)
 
     def _put_back(self, args: Sequence[Any]) -> int:
         owner, name, milliseconds = args
