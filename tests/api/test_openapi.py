@@ -606,6 +606,7 @@ def test_calls_behave_as_the_document_says(name: str, world: World) -> None:
             base_url=world.address,
             session=world.session,
             headers=AUTHORIZATION,
+            timeout=60,
             additional_checks=[fitting_data_is_accepted],
             # The answer without a token does not depend on the case: the check calls once more.
             excluded_checks=[*EXCLUDED_CHECKS, *([ignored_auth] if next(tried) >= WITHOUT_TOKEN else [])],

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from app.config import Settings
 from app.persistence.migrations import migrate
 from tests.support.api_server import serving
-from tests.support.carillon import Carillon, engine_of, http_node, settings_on, working
+from tests.support.carillon import Carillon, engine_of, http_node, settings_on, until, working
 from tests.support.http_sink import Sink
 from tests.support.postgres_pair import PostgresPair
 
@@ -55,8 +55,14 @@ async def test_what_was_acknowledged_and_lost_is_done_again(
             await carillon.until_succeeded(schedule, lost)
             await pair.fail_over()
             await carillon.until_succeeded(schedule, lost + 2)
-            outcomes = await carillon.outcomes(schedule, timedelta(seconds=1))
-    assert {"fired"} == set(outcomes.values())
+
+            async def none_is_queued() -> set[str]:
+                # Slots that a slow machine has missed run one after another.
+                outcomes = set((await carillon.outcomes(schedule, timedelta(seconds=1))).values())
+                return set() if "queued" in outcomes else outcomes
+
+            outcomes = await until(none_is_queued)
+    assert {"fired"} == outcomes
     calls = Counter((call.headers["x-carillon-slot"], call.headers["idempotency-key"]) for call in sink.calls)
     assert len(calls) == len({slot for slot, _ in calls}), "a slot has two keys"
     assert sum(times > 1 for times in calls.values()) >= 2

@@ -399,7 +399,10 @@ async def test_where_schedules_are_not_enabled_slots_are_missed(carillon: Carill
         await paused(carillon, schedule)
         await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
         await ended_runs(carillon, schedule, 1)
-    assert {("missed", "disabled")} == {(one["outcome"], one["reason"]) for one in await carillon.ledger(schedule)}
+    *others, newest = await carillon.ledger(schedule)
+    assert {("missed", "disabled")} == {(one["outcome"], one["reason"]) for one in others}
+    # The pause may have come while it was due.
+    assert newest["reason"] in ("disabled", "the schedule was changed or ended before it fired")
 
 
 @pytest.mark.corner("DELETE")
