@@ -149,8 +149,9 @@ class Database:
     async def autocommit(self, _name: str = "autocommit") -> AsyncIterator[AsyncConnection]:
         """Lend a connection on which each statement commits by itself; ``InDoubtError`` if the last one may have."""
         try:
-            async with self.reading() as connection:
-                yield connection
+            with translate_db_errors():
+                async with self.pool.acquire("") as connection:
+                    yield connection
         except UnavailableError as error:
             raise InDoubtError from error
 
