@@ -87,9 +87,13 @@ class Week(msgspec.Struct, frozen=True):
 
     @property
     def statement(self) -> str:
-        """The SQL that creates it. An execution is written twice: its pages keep room for the second version."""
+        """The SQL that creates it.
+
+        An execution is written twice, the second time with its results: its pages keep room for that version, which is
+        about twice as long. In another page it would have to be written to every index again.
+        """
         first, last = self.bounds
-        room = " WITH (fillfactor = 70)" if self.table == "workflow_executions" else ""
+        room = " WITH (fillfactor = 35)" if self.table == "workflow_executions" else ""
         return f"CREATE TABLE {self.name} PARTITION OF {self.table} FOR VALUES FROM ('{first}') TO ('{last}'){room}"
 
 
