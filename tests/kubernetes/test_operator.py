@@ -12,12 +12,15 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.config import Settings, SettingsError
-from app.kubernetes.api_server import in_cluster
+from app.kubernetes.api_server import ApiServer, in_cluster
+from app.kubernetes.leadership import Leadership
 from app.kubernetes.operator import carillon_server, run_operator
+from app.observability.logs import Outage
 from app.persistence.database import Database
 from tests.support.carillon import ADMIN_TOKEN, Carillon, until
 from tests.support.kubernetes_api import KubernetesApi
@@ -244,6 +247,38 @@ async def test_one_operator_leads_and_gives_the_lease_back(cluster: Cluster) -> 
             counted = 'carillon_operator_objects{kind="workflow",ready="true"} 2.0'
             await _until_answered(f"http://127.0.0.1:{port}/metrics", counted)
     assert "" == _holder(cluster)
+
+
+async def test_a_leader_without_answers_stops_before_another_may_begin(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server that accepts requests and never answers does not keep a leader at work past its time."""
+    monkeypatch.setattr("app.kubernetes.leadership.RENEW_WITHIN_SECONDS", 1.0)
+    monkeypatch.setattr("app.kubernetes.leadership.RETRY_SECONDS", 0.2)
+    begun, ended, stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    outage = Outage(structlog.get_logger(), away="kubernetes_unreachable", back="kubernetes_reachable")
+    api_server = ApiServer(cluster.api.address(str(cluster.token_file)))
+    leadership = Leadership(api_server, "lease", "one", outage)
+    leading = asyncio.create_task(leadership.lead(work, stopping))
+    await asyncio.wait_for(begun.wait(), 60)
+    cluster.api.answering.clear()
+    # The client itself would wait for an answer for 30 seconds.
+    await asyncio.wait_for(ended.wait(), 15)
+    assert not leadership.is_leading
+    cluster.api.answering.set()
+    stopping.set()
+    await asyncio.wait_for(leading, 60)
+    # The requests that were given up are answered by now.
+    await asyncio.get_running_loop().shutdown_default_executor()
+    api_server.close()
 
 
 def _holder(cluster: Cluster) -> str:
