@@ -166,7 +166,10 @@ class _NamespaceLoops:
         while True:
             wait_seconds = min(RETRY_SECONDS * 2**failures, self._resync_seconds) if failures else self._resync_seconds
             with suppress(TimeoutError):
-                await asyncio.wait_for(change.wait(), wait_seconds)
+                # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes together with the change, and
+                # the loop of a leader that has lost the Lease would go on.
+                async with asyncio.timeout(wait_seconds):
+                    await change.wait()
             await asyncio.sleep(GATHER_SECONDS)
             change.clear()
             if not cache.of_namespace(namespace):

@@ -41,9 +41,6 @@ class KubernetesApi:
         self.token = "the-token-of-the-pod"
         self.requests: list[tuple[str, str]] = []
         self.conflicts_to_make = 0
-        # While it is not set, requests are accepted and not answered.
-        self.answering = asyncio.Event()
-        self.answering.set()
         self._version = 100
         self._oldest = 0
         self._objects: dict[tuple[str, str, str], Json] = {}
@@ -128,7 +125,6 @@ class KubernetesApi:
     def _answered(self, handler: Any) -> Any:
         async def answer(request: web.Request) -> web.StreamResponse:
             self.requests.append((request.method, request.path_qs))
-            await self.answering.wait()
             try:
                 self._require_token(request)
                 found = await handler(request)
