@@ -301,6 +301,7 @@ _KINDS_OF_STATES = {
     "3D": "no_database",
     "57P03": "starting",
     "08004": "session",
+    "25006": "read_only",
     "42501": "rights",
     "42704": "no_role",
 }

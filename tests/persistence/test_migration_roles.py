@@ -141,12 +141,13 @@ async def test_a_migration_says_what_is_wrong(
         ("REVOKE CONNECT ON DATABASE {database} FROM PUBLIC", (), "session"),
         ("REVOKE CREATE ON SCHEMA public FROM PUBLIC", (), "rights"),
         ("GRANT ALL ON SCHEMA public TO PUBLIC", ("--grant-to", "nobody_here"), "no_role"),
+        ("ALTER DATABASE {database} SET default_transaction_read_only = on", (), "read_only"),
     ],
 )
 async def test_a_migration_says_which_right_is_missing(
     roles: Roles, statement: str, words: tuple[str, ...], problem: str
 ) -> None:
-    """A role that may not connect, or may not create tables, and rights for a role that does not exist."""
+    """To connect, to create tables, or to write at all; and rights for a role that does not exist."""
     owner = await asyncpg.connect(roles.owner_url.replace("+asyncpg", ""))
     await owner.execute(statement.format(database=await owner.fetchval("SELECT current_database()")))
     await owner.close()
