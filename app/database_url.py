@@ -11,6 +11,7 @@ import msgspec
 
 SCHEMES = ("postgres", "postgresql")
 DRIVER_SCHEME = "postgresql+asyncpg"
+TLS_VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 # Parameters that name a file, which must be readable at the start.
 FILE_PARAMETERS = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
@@ -26,6 +27,8 @@ _OTHER_NAMES = {"ssl": "sslmode"}
 _VALUES = {
     "sslmode": SSL_MODES,
     "sslnegotiation": ("postgres", "direct"),
+    "ssl_min_protocol_version": TLS_VERSIONS,
+    "ssl_max_protocol_version": TLS_VERSIONS,
     # Carillon writes, so a standby is of no use.
     "target_session_attrs": ("any", "read-write", "primary"),
     # The driver has neither; what does not insist on them works without.
@@ -103,10 +106,11 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def _with_system_certificates(parameters: dict[str, str]) -> dict[str, str]:
-    """Replace ``sslrootcert=system`` by the file with the certificate authorities of the system."""
+    """Replace ``sslrootcert=system`` by the file with the system's certificate authorities, or by ``SSL_CERT_FILE``."""
     if parameters.get("sslrootcert") != "system":
         return parameters
-    return {**parameters, "sslrootcert": ssl.get_default_verify_paths().openssl_cafile}
+    paths = ssl.get_default_verify_paths()
+    return {**parameters, "sslrootcert": paths.cafile or paths.openssl_cafile}
 
 
 def _hosts(host_list: str, parameters: dict[str, str]) -> list[tuple[str, str]]:

@@ -66,6 +66,8 @@ def test_a_connect_timeout_is_not_for_the_server() -> None:
         ("ssl=sometimes", "ssl"),
         ("channel_binding=require", "channel_binding"),
         ("target_session_attrs=standby", "target_session_attrs"),
+        ("ssl_min_protocol_version=SSLv3", "ssl_min_protocol_version"),
+        ("ssl_max_protocol_version=1.3", "ssl_max_protocol_version"),
         ("connect_timeout=soon", "connect_timeout"),
         ("port=99999", "port"),
         ("port=1,2", "port"),
@@ -93,6 +95,14 @@ def test_a_file_that_cannot_be_read_is_refused_at_the_start(tmp_path: Path, para
     missing = tmp_path / "missing"
     with pytest.raises(SettingsError, match=f"CARILLON_DATABASE_URL: the file that {parameter} names cannot be read"):
         load_settings({"CARILLON_DATABASE_URL": f"postgresql://h/d?{parameter}={missing}"})
+
+
+def test_the_authorities_of_the_system_may_be_another_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`sslrootcert=system` follows the variable that OpenSSL follows, as in libpq."""
+    bundle = tmp_path / "bundle.pem"
+    bundle.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    assert str(bundle) == parse("postgresql://h/d?sslmode=verify-full&sslrootcert=system").files["sslrootcert"]
 
 
 def test_a_verified_server_needs_an_authority(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

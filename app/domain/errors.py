@@ -225,6 +225,29 @@ class NoSuchDatabaseError(UnavailableError):
     message = "The server has no database of that name. Create it, or check CARILLON_DATABASE_URL."
 
 
+class SessionRefusedError(UnavailableError):
+    """The database server knows the user and refuses the session."""
+
+    message = (
+        "The database server refuses the session. Check the role's right to connect to the database, and `options` in "
+        "CARILLON_DATABASE_URL."
+    )
+
+
+class MissingRightsError(UnavailableError):
+    """The database role may not use the tables, or may not change the schema."""
+
+    message = (
+        "The database role has no rights on Carillon's tables. Run `carillon migrate --grant-to ROLE` as their owner."
+    )
+
+
+class NoSuchRoleError(UnavailableError):
+    """The database server has no role of the name to which rights are granted."""
+
+    message = "The server has no role of that name. Create it, or correct `--grant-to`."
+
+
 class ReadOnlyDatabaseError(UnavailableError):
     """The database does not accept writes."""
 

@@ -21,6 +21,9 @@ from app.kubernetes.api_server import CONFLICT, NOT_FOUND, ApiServer, ApiServerE
 from app.observability.logs import Outage
 from app.observability.metrics import OPERATOR_LEADER
 
+# A process that stops has the rest of its grace period for this.
+RELEASE_SECONDS = 5.0
+
 log = structlog.get_logger(__name__)
 
 
@@ -63,13 +66,23 @@ class Leadership:
     async def _is_leader(self) -> bool:
         """Take a turn, and return whether this process leads. A leader has some seconds to renew."""
         try:
-            await self._take_turn()
+            # An API server that does not answer must not hold a leader here while another one acquires the Lease.
+            async with asyncio.timeout(self._seconds_for_turn()):
+                await self._take_turn()
             self._outage.clear("lease")
+        except TimeoutError:
+            self._outage.report("lease", "The API server does not answer.")
         except ApiServerError as error:
             if error.status != CONFLICT:
                 self._outage.report("lease", str(error))
         has_held = self._held is not None and self._held.holder == self._identity
         return has_held and clock.monotonic() - self._renewed_at < RENEW_WITHIN_SECONDS
+
+    def _seconds_for_turn(self) -> float:
+        """Return how long a turn may take: of a leader, until it would have to stop."""
+        if not self.is_leading:
+            return RENEW_WITHIN_SECONDS
+        return max(0.0, self._renewed_at + RENEW_WITHIN_SECONDS - clock.monotonic())
 
     async def _take_turn(self) -> None:
         began = clock.monotonic()
@@ -107,9 +120,10 @@ class Leadership:
             return
         spec = released_spec(self._lease.get("spec") or {}, clock.now())
         # Without an answer the Lease ends by itself.
-        with suppress(ApiServerError):
+        with suppress(ApiServerError, TimeoutError):
             path = lease_path(self._api_server.namespace, self._name)
-            await self._api_server.replace(path, {**self._lease, "spec": spec})
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._api_server.replace(path, {**self._lease, "spec": spec})
             log.info("leadership_released", lease=self._name)
 
 

@@ -165,8 +165,9 @@ class _NamespaceLoops:
         failures = 0
         while True:
             wait_seconds = min(RETRY_SECONDS * 2**failures, self._resync_seconds) if failures else self._resync_seconds
-            # Not wait_for, which loses a cancellation in Python 3.11 if the event is set at the same moment.
             with suppress(TimeoutError):
+                # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes together with the change, and
+                # the loop of a leader that has lost the Lease would go on.
                 async with asyncio.timeout(wait_seconds):
                     await change.wait()
             await asyncio.sleep(GATHER_SECONDS)

@@ -21,6 +21,7 @@ from app.domain.errors import (
     NoSuchDatabaseError,
     QueryTimeoutError,
     ReadOnlyDatabaseError,
+    SessionRefusedError,
     UnavailableError,
 )
 from app.persistence.connection_pool import DRIVER_ERRORS, ConnectionPool, NoConnectionError, driver_of
@@ -56,6 +57,8 @@ _AFTER_COMMIT = "carillon_after_commit"
 _TOO_LONG_STATE = "57014"
 _REFUSED_STATES, _UNKNOWN_STATES = ("28",), ("3D",)
 _READ_ONLY_STATES, _FULL_STATES = ("25006",), ("53100",)
+# The connector's code for a session that the server refuses.
+_SESSION_STATES = ("08004",)
 # Shutting down, starting up, crashed, too many connections, out of disk or memory, failing disk, read-only after a
 # failover, timed out, deadlocked.
 _AWAY_STATES = ("08", "53", "57", "58", "25P03", "55P03", "40", *_REFUSED_STATES, *_UNKNOWN_STATES, *_READ_ONLY_STATES)
@@ -216,6 +219,7 @@ def translate_db_errors() -> Iterator[None]:
 _UNAVAILABLE: dict[tuple[str, ...], type[UnavailableError]] = {
     _REFUSED_STATES: DatabaseRefusesError,
     _UNKNOWN_STATES: NoSuchDatabaseError,
+    _SESSION_STATES: SessionRefusedError,
     _READ_ONLY_STATES: ReadOnlyDatabaseError,
     _FULL_STATES: DiskFullError,
     (_TOO_LONG_STATE,): QueryTimeoutError,
@@ -293,7 +297,15 @@ _PROBLEMS = {
     "timeout": "The database host does not answer: a network policy, a firewall or a wrong address.",
     "tls": "The TLS connection to the database failed: check sslmode and sslrootcert.",
 }
-_KINDS_OF_STATES = {"28": "login", "3D": "no_database", "57P03": "starting"}
+_KINDS_OF_STATES = {
+    "28": "login",
+    "3D": "no_database",
+    "57P03": "starting",
+    "08004": "session",
+    "25006": "read_only",
+    "42501": "rights",
+    "42704": "no_role",
+}
 
 
 def _kind_of_problem(cause: BaseException | None) -> str:

@@ -14,6 +14,8 @@ APPLICATION_NAME = "carillon"
 
 # Errors after which the next host is tried. A refused login is not one of them: the other hosts would refuse it too.
 _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
+# The role may not connect to the database, or a setting in `options` is unknown or has a wrong value.
+_SESSION_REFUSED = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
 
 
 def create_engine(url: str, *, call_seconds: float | None = None, **options: Any) -> AsyncEngine:
@@ -43,9 +45,13 @@ def connector(url: str, call_seconds: float | None = None) -> Callable[[], Await
         return await connect_to(last)
 
     async def connect_to(host_url: str) -> Any:
-        connection = await asyncpg.connect(
-            host_url, timeout=timeout, command_timeout=call_seconds, server_settings=settings
-        )
+        try:
+            connection = await asyncpg.connect(
+                host_url, timeout=timeout, command_timeout=call_seconds, server_settings=settings
+            )
+        except _SESSION_REFUSED as error:
+            # Its own code would make it a defect of a statement, and the answer to a request a 500.
+            raise asyncpg.ConnectionRejectionError(str(error)) from error
         order.sort(key=lambda other: other != host_url)
         return connection
 

@@ -1,7 +1,8 @@
 """Migrations: bring the schema up to date, or wait until it is. The scripts are part of the wheel."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,12 +13,13 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Index, text
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.schema import CreateIndex
 
 import migrations
 from app import clock
-from app.domain.errors import UnavailableError
+from app.domain.errors import MissingRightsError, NoSuchRoleError, UnavailableError
 from app.persistence import retention
 from app.persistence.database import (
     Database,
@@ -44,6 +46,8 @@ LOCK_TIMEOUT_MILLISECONDS = (100, 200, 300, 400, 500)
 AGAIN_SECONDS = 0.5
 # lock_not_available, deadlock_detected and query_canceled.
 _TABLE_IN_USE = {"55P03", "40P01", "57014"}
+# insufficient_privilege and undefined_object.
+_NO_RIGHTS, _UNKNOWN_ROLE = "42501", "42704"
 
 _VALID_INDEXES = text(
     "SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid"
@@ -117,9 +121,29 @@ async def _migrate(database_url: str, report: Report) -> None:
     await _make_weeks(database_url)
 
 
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    """Raise ``UnavailableError`` for what is no defect of a migration: an outage, or a role without the rights."""
+    try:
+        with translate_db_errors():
+            yield
+    except DBAPIError as error:
+        if state_of(error) != _NO_RIGHTS:
+            raise
+        raise MissingRightsError(
+            "The database role may not change the schema. Migrate as the owner of the database: "
+            "CARILLON_MIGRATION_DATABASE_URL."
+        ) from error
+
+
 async def grant_to(database_url: str, role: str) -> None:
     """Give a role that owns nothing the rights that the API and the workers need on the tables of this schema."""
-    await run_alembic(database_url, partial(_grant, f'"{role.replace(chr(34), chr(34) * 2)}"'))
+    try:
+        await run_alembic(database_url, partial(_grant, f'"{role.replace(chr(34), chr(34) * 2)}"'))
+    except DBAPIError as error:
+        if state_of(error) != _UNKNOWN_ROLE:
+            raise
+        raise NoSuchRoleError from error
 
 
 def _grant(quoted_role: str, connection: Connection) -> None:
@@ -152,7 +176,7 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
     """Run an action on a connection of its own, without the pool's time limits."""
     engine = create_engine(database_url)
     try:
-        with translate_db_errors():
+        with _translated_errors():
             async with engine.begin() as connection:
                 await connection.run_sync(action)
     finally:
@@ -177,7 +201,7 @@ async def _build_late_indexes(database_url: str, report: Report) -> None:
     """
     engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
     try:
-        with translate_db_errors():
+        with _translated_errors():
             async with engine.connect() as connection:
                 if await _missing_indexes(connection):
                     await _alone(connection)
@@ -193,7 +217,7 @@ async def _validate_late_checks(database_url: str, report: Report) -> None:
     """Validate the checks that a migration only declared because their table is large. Writers are not blocked."""
     engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
     try:
-        with translate_db_errors():
+        with _translated_errors():
             async with engine.connect() as connection:
                 for table, name in list(await connection.execute(_UNVALIDATED_CHECKS)):
                     report(f"checks the rows of {table} ({name})")

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 
 import migrations
-from app.domain.errors import NotMigratedError
+from app.domain.errors import MissingRightsError, NotMigratedError
 
 _CURRENT = "SELECT version_num FROM alembic_version"
 
@@ -35,10 +35,15 @@ def is_enough(revision: str | None) -> bool:
 
 
 async def require_schema(driver: Any) -> None:
-    """Raise ``NotMigratedError`` unless the database behind a driver's connection has what this release needs."""
+    """Raise ``NotMigratedError`` unless the database behind a driver's connection has what this release needs.
+
+    A role that may not read the tables raises ``MissingRightsError``.
+    """
     try:
         revision: str | None = await driver.fetchval(_CURRENT)
     except asyncpg.UndefinedTableError:
         revision = None
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise MissingRightsError from error
     if not is_enough(revision):
         raise NotMigratedError(revision or "none", newest_revision())

@@ -130,6 +130,20 @@ def test_services_have_the_fields_of_load_balancers(render: Renderer) -> None:
     assert {"type", "selector", "ports"} == set(api_service(render(DEFAULTS))["spec"])
 
 
+@pytest.mark.parametrize(
+    ("service", "named"),
+    [
+        ({"externalTrafficPolicy": "Local"}, "service.externalTrafficPolicy"),
+        ({"nodePort": 30080}, "service.nodePort"),
+        ({"type": "NodePort", "loadBalancerClass": "internal"}, "service.loadBalancerClass"),
+        ({"type": "NodePort", "loadBalancerSourceRanges": ["10.0.0.0/8"]}, "service.loadBalancerSourceRanges"),
+    ],
+)
+def test_fields_that_the_type_of_the_service_lacks_are_refused(render: Renderer, service: Values, named: str) -> None:
+    """Kubernetes would refuse the Service after the migration, in the middle of an upgrade."""
+    assert named in render.refusal({"service": service})
+
+
 def test_scrapes_can_be_relabelled(render: Renderer) -> None:
     """Time limits and rules reach both monitors."""
     manifests = render(EXTRAS)

@@ -44,7 +44,7 @@ METRICS = exported()
 SHARED = {f"carillon_{name}" for name in ("due_ticks", "oldest_overdue_seconds", "schedules", "workers", "breakers")}
 OF_THE_POD = {"namespace", "pod", "cluster"}
 # With those of kube-state-metrics.
-ALL_METRICS = {**METRICS, "kube_job_status_failed": {"job_name"}}
+ALL_METRICS = {**METRICS, "kube_job_failed": {"condition", "job_name"}}
 RUNBOOKS = "https://carillon.dev/docs/operating.md"
 
 

@@ -142,7 +142,9 @@ def test_pods_are_given_time_to_drain(render: Renderer, component: str, drain_se
 def test_the_api_serves_until_everybody_knows(render: Renderer) -> None:
     """The API goes on while its endpoint is being removed; a worker may drain at once."""
     manifests = render({"api": {"preStopSeconds": 12}})
-    assert {"preStop": {"exec": {"command": ["sleep", "12"]}}} == container(manifests, "api")["lifecycle"]
+    # By Python, as a base image may come without `sleep`: the hook would fail, and the pod would end at once.
+    command = ["python", "-c", "import time; time.sleep(12)"]
+    assert {"preStop": {"exec": {"command": command}}} == container(manifests, "api")["lifecycle"]
     assert "lifecycle" not in container(manifests, "worker")
     assert 25 + 12 + 10 == pod_template(manifests, "api")["spec"]["terminationGracePeriodSeconds"]
 

@@ -8,16 +8,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
+import structlog
 from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.config import Settings, SettingsError
-from app.kubernetes.api_server import in_cluster
-from app.kubernetes.operator import carillon_server, run_operator
+from app.domain.declarations import Kind
+from app.domain.kubernetes_objects import Resource
+from app.kubernetes.api_server import ApiServerError, in_cluster
+from app.kubernetes.leadership import Leadership
+from app.kubernetes.operator import _NamespaceLoops, carillon_server, run_operator
+from app.kubernetes.passes import Passes
+from app.kubernetes.watches import ObjectCache
+from app.observability.logs import Outage
 from app.persistence.database import Database
 from tests.support.carillon import ADMIN_TOKEN, Carillon, until
 from tests.support.kubernetes_api import KubernetesApi
@@ -244,6 +251,88 @@ async def test_one_operator_leads_and_gives_the_lease_back(cluster: Cluster) -> 
             counted = 'carillon_operator_objects{kind="workflow",ready="true"} 2.0'
             await _until_answered(f"http://127.0.0.1:{port}/metrics", counted)
     assert "" == _holder(cluster)
+
+
+class SilentServer:
+    """An API server with one Lease, which can stop to answer."""
+
+    namespace = "system"
+
+    def __init__(self) -> None:
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self._lease: Json | None = None
+
+    async def get(self, _path: str) -> Json:
+        """Return the Lease."""
+        await self.answering.wait()
+        if self._lease is None:
+            raise ApiServerError(404, "not found")
+        return self._lease
+
+    async def replace(self, _path: str, body: Json) -> Json:
+        """Store the Lease."""
+        await self.answering.wait()
+        self._lease = body
+        return body
+
+    create = replace
+
+
+async def test_a_leader_without_answers_stops_before_another_may_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server that accepts requests and never answers does not keep a leader at work past its time."""
+    monkeypatch.setattr("app.kubernetes.leadership.RENEW_WITHIN_SECONDS", 1.0)
+    monkeypatch.setattr("app.kubernetes.leadership.RELEASE_SECONDS", 0.1)
+    monkeypatch.setattr("app.kubernetes.leadership.RETRY_SECONDS", 0.2)
+    server: Any = SilentServer()
+    begun, ended, stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    leadership = Leadership(server, "lease", "one", Outage(structlog.get_logger(), away="away", back="back"))
+    leading = asyncio.create_task(leadership.lead(work, stopping))
+    await asyncio.wait_for(begun.wait(), 60)
+    server.answering.clear()
+    await asyncio.wait_for(ended.wait(), 60)
+    assert not leadership.is_leading
+    stopping.set()
+    await asyncio.wait_for(leading, 60)
+
+
+class CountedPasses:
+    """Passes that do nothing."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def run(self, _namespace: str) -> bool:
+        """Make a pass."""
+        self.begun.set()
+        return True
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_change_does_not_undo_the_end_of_the_work(steps: int) -> None:
+    """A change that arrives some steps of the event loop before the end must not swallow it: the work went on."""
+    loops = _NamespaceLoops(60.0, Outage(structlog.get_logger(), away="away", back="back"))
+    cache, passes = ObjectCache(loops.mark), CountedPasses()
+    cache.store(Resource(kind=Kind.WORKFLOW, namespace="shop", name="report"))
+    running = asyncio.create_task(loops.run(cache, cast("Passes", passes), []))
+    await asyncio.wait_for(passes.begun.wait(), 60)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    loops.mark("shop")
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    ended, _ = await asyncio.wait({running}, timeout=2)
+    running.cancel()
+    assert {running} == ended
 
 
 def _holder(cluster: Cluster) -> str:

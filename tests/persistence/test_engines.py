@@ -103,6 +103,17 @@ async def test_an_unverified_server_is_unavailable_and_no_defect(
             assert 503 == (await client.get("/health/ready")).status_code
 
 
+@pytest.mark.parametrize("options", ["-c no_such_setting=1", "-c work_mem=much", "-z"])
+async def test_a_session_that_the_server_refuses_is_an_outage(database_url: str, redis_url: str, options: str) -> None:
+    """A wrong `options` is only known to the server: every answer is 503, names the parameter, and is never a 500."""
+    environ = {"CARILLON_DATABASE_URL": f"{database_url}&options={quote(options)}", "CARILLON_REDIS_URL": redis_url}
+    settings = load_settings({**environ, "CARILLON_ADMIN_TOKEN": "an-admin-token-for-this-test"})
+    headers = {"Authorization": f"Bearer {settings.admin_token}"}
+    async with AsyncTestClient(wire_api(settings)) as client:
+        answers = [await client.get("/health/ready"), await client.get("/api/v1/me/", headers=headers)]
+    assert [(503, True)] * 2 == [(answer.status_code, "`options`" in answer.json()["detail"]) for answer in answers]
+
+
 @pytest.fixture
 def silent_port() -> Iterator[int]:
     """A port that accepts connections and never answers."""

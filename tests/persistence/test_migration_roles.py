@@ -135,6 +135,39 @@ async def test_a_migration_says_what_is_wrong(
     assert ("migration_failed", problem) == (event["event"], event["problem"])
 
 
+@pytest.mark.parametrize(
+    ("statement", "words", "problem"),
+    [
+        ("REVOKE CONNECT ON DATABASE {database} FROM PUBLIC", (), "session"),
+        ("REVOKE CREATE ON SCHEMA public FROM PUBLIC", (), "rights"),
+        ("GRANT ALL ON SCHEMA public TO PUBLIC", ("--grant-to", "nobody_here"), "no_role"),
+        ("ALTER DATABASE {database} SET default_transaction_read_only = on", (), "read_only"),
+    ],
+)
+async def test_a_migration_says_which_right_is_missing(
+    roles: Roles, statement: str, words: tuple[str, ...], problem: str
+) -> None:
+    """To connect, to create tables, or to write at all; and rights for a role that does not exist."""
+    owner = await asyncpg.connect(roles.owner_url.replace("+asyncpg", ""))
+    await owner.execute(statement.format(database=await owner.fetchval("SELECT current_database()")))
+    await owner.close()
+    code, said = await carillon_command({"CARILLON_DATABASE_URL": roles.runtime_url}, "migrate", *words)
+    event = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    assert 1 == code, said
+    assert ("migration_failed", problem) == (event["event"], event["problem"])
+
+
+async def test_a_role_without_rights_is_an_outage(roles: Roles, settings: Settings) -> None:
+    """If `--grant-to` was forgotten the API answers 503 and says what to run."""
+    code, said = await carillon_command({"CARILLON_DATABASE_URL": roles.owner_url}, "migrate")
+    assert 0 == code, said
+    as_runtime = msgspec.structs.replace(settings, database_url=roles.runtime_url)
+    headers = {"Authorization": f"Bearer {settings.admin_token}"}
+    async with AsyncTestClient(wire_api(as_runtime)) as client:
+        answers = [await client.get("/health/ready"), await client.get("/api/v1/me/", headers=headers)]
+    assert [(503, True)] * 2 == [(answer.status_code, "--grant-to" in answer.json()["detail"]) for answer in answers]
+
+
 async def test_a_wrong_setting_is_not_tried_again() -> None:
     """Exit code 2 ends a Job at its first attempt."""
     code, said = await carillon_command({"CARILLON_DATABASE_URL": "postgresql://h/d?keepalives=1"}, "migrate")
