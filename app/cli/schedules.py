@@ -139,7 +139,9 @@ def get(name: Name, /, *, options: Show = SHOW) -> None:
 
         def fetch() -> Any:
             schedule = connection.get(f"/schedules/{schedule_id}/")
-            return {**schedule, "timing": timing_of(schedule)} if options.form == "csv" else schedule
+            # Rows have the column `timing`: those of csv, and in a pipe each change.
+            in_rows = options.form == "csv" or (options.watch and options.form in {"table", "wide"})
+            return {**schedule, "timing": timing_of(schedule)} if in_rows else schedule
 
         show_item(fetch, options, SCHEDULE)
 

@@ -5,6 +5,7 @@ Covers app.cli.lookup, app.cli.schedule_changes, app.cli.plans, app.cli.interact
 
 import csv
 import io
+import os
 import uuid
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 import yaml
 
 from app.cli.fields import assignments
+from app.cli.interaction import confirm
 from app.cli.plans import plan_lines
 from app.cli.schedule_changes import READ_ONLY
 from app.cli.schedules import parse_filter
-from app.client.errors import ClientError
+from app.client.errors import ClientError, Exit
 from app.services.inputs import ScheduleChanges
+from app.services.views import ScheduleView
 from tests.support.carillon import FAIL, Carillon, working
 from tests.support.command_line import CommandLine
 
@@ -217,8 +220,10 @@ def test_values_are_json_or_text() -> None:
 
 
 def test_what_can_be_changed_is_offered_to_the_editor() -> None:
-    """A field that PATCH takes is never left out of the edited text."""
-    assert set() == READ_ONLY & set(ScheduleChanges.__struct_fields__)
+    """A field that PATCH takes is never left out of the edited text, and nothing else stands in it."""
+    shown, writable = set(ScheduleView.__struct_fields__), set(ScheduleChanges.__struct_fields__)
+    assert not READ_ONLY & writable
+    assert shown <= READ_ONLY | writable
 
 
 def test_a_plan_is_a_few_lines() -> None:
@@ -244,3 +249,27 @@ def test_a_plan_is_a_few_lines() -> None:
         "  the pending retry is lost",
         "  warning: late",
     ] == plan_lines(plan)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [("y\n", None), ("YES\n", None), ("n\n", 1), ("\n", 1), ("", 2), (None, 2)]
+)
+def test_a_question_is_answered_by_a_pipe(
+    answer: str | None, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `yes |`. Without an answer nothing is changed, also while the pipe stays open."""
+    reading, writing = os.pipe()
+    if answer is not None:
+        os.write(writing, answer.encode())
+        os.close(writing)
+    with os.fdopen(reading) as stdin, monkeypatch.context() as patched:
+        patched.setattr("sys.stdin", stdin)
+        if code is None:
+            confirm("Change it?", yes=False)
+        else:
+            with pytest.raises(ClientError) as refused:
+                confirm("Change it?", yes=False)
+            assert (code, True) == (refused.value.code, "Nothing was changed." in refused.value.message)
+            assert ("--yes" in refused.value.hint) == (code == Exit.BAD_INPUT)
+    if answer is None:
+        os.close(writing)
