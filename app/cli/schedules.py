@@ -53,7 +53,9 @@ class Filters:
     ] = None
     status: Annotated[Status | None, Parameter(help="The status.")] = None
     health: Annotated[Health | None, Parameter(help="The health.")] = None
-    q: Annotated[str, Parameter(name=("--query", "-q"), help="A part of the name or the key.")] = ""
+    q: Annotated[
+        str, Parameter(name=("--query", "-q"), allow_leading_hyphen=True, help="A part of the name or the key.")
+    ] = ""
     workflow: Annotated[
         str, Parameter(completer=names.workflows, help="The id, the key or the name of the workflow.")
     ] = ""

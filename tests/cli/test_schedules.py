@@ -68,6 +68,7 @@ async def test_lists_have_every_form(cli: CommandLine, standing: Carillon) -> No
     assert "2 of 3 shown; --limit 0 shows all.\n" == table.err
     sorted_names = [f"schedule/{one['id']}" for one in sorted(made, key=lambda one: str(one["name"]))]
     assert sorted_names == (await cli(*own, "--sort", "name", "-o", "name")).out.splitlines()
+    assert sorted_names[::-1] == (await cli(*own, "--sort", "-name", "-o", "name")).out.splitlines()
 
 
 async def test_states_are_changed(cli: CommandLine, standing: Carillon) -> None:
@@ -109,6 +110,22 @@ async def test_a_name_that_several_have_is_not_guessed(cli: CommandLine, standin
     done = await cli("schedule", "pause", name)
     assert (2, True) == (done.code, all(one["id"] in done.err for one in made))
     assert 0 == (await cli("schedule", "pause", made[0]["id"])).code
+
+
+async def test_a_schedule_is_found_by_a_few_characters_of_its_id(cli: CommandLine, standing: Carillon) -> None:
+    """If no other id begins with them; else all that do are listed."""
+    user = await standing.call("POST", "/users/", 201, json={"username": unique("u")})
+    token = (await standing.call("POST", f"/users/{user['id']}/tokens/", 201, json={"name": "t"}))["token"]
+    member = standing.with_token(token)
+    workflow = await member.workflow()
+    ids = [(await member.schedule(workflow, name="s"))["id"] for _ in range(17)]
+    environ = {**cli.environ, "CARILLON_TOKEN": token}
+    shared = next(digit for digit in "0123456789abcdef" if sum(one.startswith(digit) for one in ids) > 1)
+    several = await cli("schedule", "get", shared, environ=environ)
+    assert (2, [one for one in ids if one in several.err]) == (several.code, [one for one in ids if one[0] == shared])
+    length = next(size for size in range(1, 37) if sum(one[:size] == ids[0][:size] for one in ids) == 1)
+    assert f"schedule/{ids[0]}\n" == (await cli("schedule", "get", ids[0][:length], "-o", "name", environ=environ)).out
+    assert 3 == (await cli("schedule", "get", "abcd", environ=environ)).code
 
 
 async def test_many_are_changed_by_a_filter(cli: CommandLine, standing: Carillon) -> None:
