@@ -819,6 +819,7 @@ FORECAST_INPUT = {
     "id": "The id of the schedule that would be changed.",
     "set": "The fields that would change, as a PATCH takes them.",
     "draft": "A schedule that would be created, as a POST takes it.",
+    "name": "The name of the schedule, as in the changes that a spread proposes. It changes nothing.",
 }
 FORECAST = {
     "buckets": "The load by bucket, in the order of time.",

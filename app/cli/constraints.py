@@ -41,7 +41,11 @@ def create_calendar(  # noqa: PLR0913 - the fields of a calendar
     *,
     date: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="A day, or a range such as 2030-12-24/2030-12-26; may be repeated."),
+        Parameter(
+            negative=(),
+            allow_leading_hyphen=True,
+            help="A day, a range such as 2030-12-24/2030-12-26, or a day of each year, --05-01; may be repeated.",
+        ),
     ] = None,
     holidays: Annotated[str, Parameter(help="The public holidays of a country or a part of it, such as DE-BE.")] = "",
     ics: Annotated[Path | None, Parameter(allow_leading_hyphen=True, help="An iCalendar file; - is stdin.")] = None,

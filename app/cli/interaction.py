@@ -1,5 +1,6 @@
 """Questions, progress on a terminal, and waiting for runs and operations."""
 
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from app.client.errors import ClientError, Exit
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 1.0
+ANSWER_SECONDS = 0.5
 BAR_CELLS = 30
 OPERATION = Shape(
     "operation",
@@ -27,20 +29,33 @@ DONE_VERBS = {"run": "started", "backfill": "ran"}
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask a question, unless the user has agreed already; a refusal or a missing terminal ends the command."""
+    """Ask a question, unless the user has agreed already; a refusal or a missing answer ends the command."""
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise ClientError(f"{question} Nothing was changed.", Exit.BAD_INPUT, hint="Repeat the command with --yes.")
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
     try:
-        answer = sys.stdin.readline()
+        answer = sys.stdin.readline() if is_terminal or _is_answered() else ""
     except KeyboardInterrupt:
         say("\nNothing was changed.")
         raise
+    if not answer and not is_terminal:
+        raise ClientError(f"{question} Nothing was changed.", Exit.BAD_INPUT, hint="Repeat the command with --yes.")
     if answer.strip().lower() not in {"y", "yes"}:
         raise ClientError("Nothing was changed.", Exit.FAILED)
+
+
+def _is_answered() -> bool:
+    """Return whether a pipe or a file holds an answer, such as that of `yes |`.
+
+    A pipe that stays open without one, as of a service, must not be waited for.
+    """
+    try:
+        return bool(select.select([sys.stdin], [], [], ANSWER_SECONDS)[0])
+    except (OSError, ValueError):
+        return False
 
 
 class Progress:

@@ -10,7 +10,10 @@ from app.client.errors import ApiError, ClientError, Exit
 
 MOST_CANDIDATES = 10
 MOST_FOUND = 100
+# The search takes shorter texts for words. Among more schedules than these, few of them name one schedule.
+MOST_COMPARED = 10_000
 NOT_FOUND = 404
+_SHORT_BEGINNING = re.compile(r"[0-9a-fA-F]{1,5}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
 
 
@@ -54,9 +57,22 @@ def _find(connection: Connection, noun: str, text: str) -> Any:
     if named:
         return named[0]["id"]
     by_key = _by_key(connection, noun, text)
-    if by_key is None:
+    if by_key is not None:
+        return by_key
+    beginning = _by_short_beginning(connection, text) if noun == "schedule" else []
+    if len(beginning) > 1:
+        raise _ambiguous(noun, text, beginning)
+    if not beginning:
         raise _unknown(noun, text, items)
-    return by_key
+    return beginning[0]["id"]
+
+
+def _by_short_beginning(connection: Connection, text: str) -> list[Any]:
+    """Return the schedules whose ids begin with a few characters."""
+    if not _SHORT_BEGINNING.fullmatch(text):
+        return []
+    pages = connection.pages("/schedules/", {"fields": "id,name,status"}, MOST_COMPARED)
+    return [item for page in pages for item in page.items if item["id"].startswith(text.lower())]
 
 
 def _by_key(connection: Connection, noun: str, key: str) -> Any:

@@ -18,7 +18,7 @@ OUTPUT = Group("Output", sort_key=80)
 
 Flag = Annotated[bool, Parameter(negative="")]
 Yes = Annotated[bool, Parameter(name=("--yes", "-y"), negative="", help="Do not ask.")]
-Note = Annotated[str, Parameter(help="A note for the history.")]
+Note = Annotated[str, Parameter(allow_leading_hyphen=True, help="A note for the history.")]
 
 
 def _option(*names: str, group: Group, text: str) -> Parameter:
@@ -94,7 +94,13 @@ class Listing(Showing):
     """How a list is printed, and how much of it."""
 
     sort: Annotated[
-        str, _option("--sort", group=OUTPUT, text="The field to sort by, with - before it for descending order.")
+        str,
+        Parameter(
+            name="--sort",
+            group=OUTPUT,
+            allow_leading_hyphen=True,
+            help="The field to sort by, with - before it for descending order.",
+        ),
     ] = ""
     limit: Annotated[int, _option("--limit", group=OUTPUT, text="The number of items; 0 shows all of them.")] = 50
 

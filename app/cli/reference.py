@@ -47,7 +47,7 @@ token of a context goes to the server of that context only. `SSL_CERT_FILE` name
 
 ## Names, output, exit codes
 
-A schedule is named by its id, the beginning of its id (six characters or more), its key or its name. A name
+A schedule is named by its id, the beginning of its id, its key or its name. A name or a beginning
 that several have is not guessed: the exit code is 2, and the candidates are listed.
 
 | option | meaning |

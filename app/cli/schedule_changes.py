@@ -43,7 +43,7 @@ READ_ONLY = frozenset(
         *("current_retry", "run_count", "error_count", "last_run_at", "next_run_at", "last_error", "next_slot"),
         *("last_fired_at", "last_success_at", "last_success_execution_id", "dead_at", "created_at", "updated_at"),
         *("health", "last_attempt_at", "last_outcome", "last_execution_id", "last_error_at", "paused_until"),
-        *("lease_id", "namespace", "workflow_name", "description_text", "target_hosts"),
+        *("lease_id", "namespace", "workflow_name", "spec_description", "target_hosts"),
     }
 )
 PAST_SLOT = Shape("slot", columns("slot", "outcome", "reason"), "slot")

@@ -53,7 +53,9 @@ class Filters:
     ] = None
     status: Annotated[Status | None, Parameter(help="The status.")] = None
     health: Annotated[Health | None, Parameter(help="The health.")] = None
-    q: Annotated[str, Parameter(name=("--query", "-q"), help="A part of the name or the key.")] = ""
+    q: Annotated[
+        str, Parameter(name=("--query", "-q"), allow_leading_hyphen=True, help="A part of the name or the key.")
+    ] = ""
     workflow: Annotated[
         str, Parameter(completer=names.workflows, help="The id, the key or the name of the workflow.")
     ] = ""
@@ -139,7 +141,9 @@ def get(name: Name, /, *, options: Show = SHOW) -> None:
 
         def fetch() -> Any:
             schedule = connection.get(f"/schedules/{schedule_id}/")
-            return {**schedule, "timing": timing_of(schedule)} if options.form == "csv" else schedule
+            # Rows have the column `timing`: those of csv, and in a pipe each change.
+            in_rows = options.form == "csv" or (options.watch and options.form in {"table", "wide"})
+            return {**schedule, "timing": timing_of(schedule)} if in_rows else schedule
 
         show_item(fetch, options, SCHEDULE)
 

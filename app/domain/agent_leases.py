@@ -242,15 +242,21 @@ def reviewed_again(lease: Lease, before: ScheduledJob, after: ScheduledJob) -> S
         return after
     if lease.review is Review.AFTER:
         return replace(after, status_reason=Reason.AWAITING_REVIEW) if after.status is Status.ACTIVE else after
-    if before.status_reason is Reason.AWAITING_REVIEW and after.status is Status.ACTIVE:
-        raise WrongStateError(
-            f"The schedule awaits review. {lease.owner} approves it: POST /api/v1/leases/{lease.id}/approve/."
-        )
+    if after.status is Status.ACTIVE:
+        require_reviewed(lease, before)
     if not is_edited(before, after):
         return after
     if after.status is Status.ACTIVE:
         return stopped(after, Status.PAUSED, Reason.AWAITING_REVIEW)
     return replace(after, status_reason=Reason.AWAITING_REVIEW)
+
+
+def require_reviewed(lease: Lease, job: ScheduledJob) -> None:
+    """Refuse to let an agent start a schedule that a person has to approve first, by its cadence or on request."""
+    if job.status is Status.PAUSED and job.status_reason is Reason.AWAITING_REVIEW:
+        raise WrongStateError(
+            f"The schedule awaits review. {lease.owner} approves it: POST /api/v1/leases/{lease.id}/approve/."
+        )
 
 
 def with_lease_end(job: ScheduledJob, ends_at: datetime, active_runs: int, now: datetime) -> ScheduledJob:

@@ -150,10 +150,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
-    """Return the slot that is nearest to a moment, without regard to window, weekdays, calendars and end."""
+    """Return the slot that is nearest to a moment, without regard to window, weekdays, calendars and end.
+
+    Before its creation a schedule has the slots that a backfill would run.
+    """
     if job.spec.problem:
         return None
-    # Slots before start_at are slots that were not expected. Before the anchor there are no slots.
+    # Slots before start_at are slots that were not expected. Between creation and anchor there are no slots.
     try:
         slots = job.spec.unrestricted_slots_from(job.anchor_at, job.start_at)
         first = job.created_at if job.anchor_at == job.start_at else job.first_moment
@@ -161,7 +164,12 @@ def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
     except OverflowError:
         # The anchor lies at the end of the calendar.
         return None
-    candidates = [slot for slot in neighbours if slot is not None and slot >= first]
+    is_before_creation = moment < job.created_at
+    candidates = [
+        slot
+        for slot in neighbours
+        if slot is not None and (slot >= first or (is_before_creation and slot < job.created_at))
+    ]
     return min(candidates, key=lambda slot: abs(slot - moment), default=None)
 
 
@@ -260,6 +268,10 @@ def _calendar_check(job: ScheduledJob, slot: datetime) -> Result:
 
 def _active_check(facts: Facts, slot: datetime) -> Result:
     then, verb = facts.then, _tense(facts, slot)
+    # A one-shot may lie shortly before its creation: it fires all the same.
+    if slot < facts.job.created_at and not then.is_one_shot:
+        detail = f"the schedule did not exist yet, it was created at {rfc3339(facts.job.created_at)}"
+        return Result(Check.ACTIVE, passed=False, detail=detail)
     if then.status is Status.ACTIVE:
         return Result(Check.ACTIVE, passed=True, detail=f"the schedule {verb} active")
     detail = f"the schedule {verb} {then.status}" + (f" ({then.status_reason})" if then.status_reason else "")

@@ -144,7 +144,7 @@ def _as_field_error(error: Exception, within: str = "") -> FieldError:
         return FieldError(within, TOO_LARGE)
     text = str(error)
     path = _PATH.search(text)
-    complaint = text[: path.start()] if path else text
+    complaint = (text[: path.start()] if path else text).rstrip(".")
     return FieldError(_below(within, path.group(1) if path else ""), f"{complaint[:1].upper()}{complaint[1:]}.")
 
 

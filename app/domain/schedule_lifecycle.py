@@ -190,7 +190,8 @@ def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
     if job.is_one_shot:
         comes = job.spec.allows(job.anchor_at)
     else:
-        comes = job.spec.slots_from(job.anchor_at, job.start_at).next(max(now, job.anchor_at)) is not None
+        # The anchor itself may be the only slot, such as that of a rule with COUNT=1 that starts later.
+        comes = replace(job, end_at=None).cadence.first_after(now) is not None
     if comes:
         return []
     restrictions = ("only_between", "not_on", "exclude_calendars", "only_calendars")

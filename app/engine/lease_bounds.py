@@ -14,6 +14,7 @@ from app.domain.agent_leases import (
     first_slot_errors,
     is_edited,
     require_active,
+    require_reviewed,
     require_room,
     require_workflow,
     reviewed_again,
@@ -105,6 +106,8 @@ async def debit_runs(connection: Connection, job: ScheduledJob, author: Author, 
         return
     require_active(lease, now)
     grant = None if author.actor is None else author.actor.grant
+    if grant is not None:
+        require_reviewed(lease, job)
     used = await agent_leases.usage(connection, lease)
     await _spend(connection, lease, used, Usage(runs=1, writes=int(grant is not None)))
     await agent_leases.spend(connection, lease.id, runs=1)

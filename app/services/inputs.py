@@ -191,6 +191,8 @@ class ForecastChange(Input):
     id: UUID | None = None
     set: ForecastSet = msgspec.field(default_factory=ForecastSet)
     draft: ScheduleInput | None = None
+    # A proposal of a spread is taken as it is.
+    name: Annotated[str, Meta(max_length=255)] = ""
 
     def __post_init__(self) -> None:
         """Refuse both, and neither."""

@@ -234,6 +234,10 @@ async def test_a_person_reviews_what_an_agent_makes(carillon: Carillon) -> None:
     assert ("paused", "awaiting_review", None) == (made["status"], made["status_reason"], made["next_run_at"])
     refused = await agent.call("POST", f"/schedules/{made['id']}/resume/", 400)
     assert "approve" in refused["detail"]
+    assert refused == await agent.call("POST", f"/schedules/{made['id']}/run/", 400)
+    tried = await carillon.call("POST", f"/schedules/{made['id']}/run/", 202)
+    await carillon.call("POST", f"/executions/{tried['id']}/cancel/")
+    assert refused == await agent.call("POST", f"/executions/{tried['id']}/again/", 400)
     later = await agent.schedule(workflow, total_repeats=3)
     path, seen = f"/leases/{lease['id']}/approve/", {"note": "fine", "schedule_ids": [made["id"]]}
     theirs = await carillon.schedule(workflow)

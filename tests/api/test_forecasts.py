@@ -157,6 +157,8 @@ async def test_a_spread_lowers_the_peak_as_it_says(standing: Carillon, bounds: J
     await mia.call("POST", "/schedules/batch/", 201, json={"schedules": schedules})
     told = await mia.call("POST", "/forecast/spread/", json={**bounds, "filter": {"label": ["move=True"]}})
     assert (15, True) == (told["before"]["fires"], 3 <= told["after"]["fires"] <= 5)
+    laid_over = await mia.call("POST", "/forecast/", json={"bucket_seconds": 60, "changes": told["changes"]})
+    assert told["after"]["fires"] == laid_over["peak"]["fires"]
     for change in told["changes"]:
         changed = await mia.call("PATCH", f"/schedules/{change['id']}/", json=change["set"])
         slot = moment(changed["next_slot"])

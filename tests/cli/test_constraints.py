@@ -64,7 +64,7 @@ async def test_limits_are_managed(cli: CommandLine) -> None:
 async def test_calendars_are_managed(cli: CommandLine, tmp_path: Path) -> None:
     """From days and from an iCalendar file, which YAML shows as a block."""
     days, events = unique("days"), unique("events")
-    own = ("--date", "2030-12-24/2030-12-26", "--date=--05-01", "--timezone", "Europe/Berlin")
+    own = ("--date", "2030-12-24/2030-12-26", "--date", "--05-01", "--timezone", "Europe/Berlin")
     made = (await cli("calendar", "create", days, *own, "--json")).json()
     assert ({"--05-01", "2030-12-24/2030-12-26"}, "Europe/Berlin") == (set(made["dates"]), made["timezone"])
     file = tmp_path / "events.ics"

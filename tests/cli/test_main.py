@@ -77,6 +77,17 @@ async def test_ctrl_c_is_130(cli: CommandLine, standing: Carillon) -> None:
     assert (130, b"") == (process.returncode, error)
 
 
+async def test_a_watched_schedule_has_its_timing(cli: CommandLine, standing: Carillon) -> None:
+    """In a pipe each change is a row, with the same columns as in the list."""
+    schedule = await standing.schedule(name="watched-timing", every="90m")
+    process = await _started(cli, "schedule", "get", schedule["id"], "--watch")
+    assert process.stdout is not None
+    heading, row = [await process.stdout.readline() for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    await process.communicate()
+    assert (True, True) == (b"TIMING" in heading, b" 90m " in row)
+
+
 async def _started(cli: CommandLine, *words: str) -> asyncio.subprocess.Process:
     # A shell that starts the tests in the background makes its children ignore the signal.
     program = (

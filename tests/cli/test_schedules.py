@@ -5,6 +5,7 @@ Covers app.cli.lookup, app.cli.schedule_changes, app.cli.plans, app.cli.interact
 
 import csv
 import io
+import os
 import uuid
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 import yaml
 
 from app.cli.fields import assignments
+from app.cli.interaction import confirm
 from app.cli.plans import plan_lines
 from app.cli.schedule_changes import READ_ONLY
 from app.cli.schedules import parse_filter
-from app.client.errors import ClientError
+from app.client.errors import ClientError, Exit
 from app.services.inputs import ScheduleChanges
+from app.services.views import ScheduleView
 from tests.support.carillon import FAIL, Carillon, working
 from tests.support.command_line import CommandLine
 
@@ -65,6 +68,7 @@ async def test_lists_have_every_form(cli: CommandLine, standing: Carillon) -> No
     assert "2 of 3 shown; --limit 0 shows all.\n" == table.err
     sorted_names = [f"schedule/{one['id']}" for one in sorted(made, key=lambda one: str(one["name"]))]
     assert sorted_names == (await cli(*own, "--sort", "name", "-o", "name")).out.splitlines()
+    assert sorted_names[::-1] == (await cli(*own, "--sort", "-name", "-o", "name")).out.splitlines()
 
 
 async def test_states_are_changed(cli: CommandLine, standing: Carillon) -> None:
@@ -106,6 +110,22 @@ async def test_a_name_that_several_have_is_not_guessed(cli: CommandLine, standin
     done = await cli("schedule", "pause", name)
     assert (2, True) == (done.code, all(one["id"] in done.err for one in made))
     assert 0 == (await cli("schedule", "pause", made[0]["id"])).code
+
+
+async def test_a_schedule_is_found_by_a_few_characters_of_its_id(cli: CommandLine, standing: Carillon) -> None:
+    """If no other id begins with them; else all that do are listed."""
+    user = await standing.call("POST", "/users/", 201, json={"username": unique("u")})
+    token = (await standing.call("POST", f"/users/{user['id']}/tokens/", 201, json={"name": "t"}))["token"]
+    member = standing.with_token(token)
+    workflow = await member.workflow()
+    ids = [(await member.schedule(workflow, name="s"))["id"] for _ in range(17)]
+    environ = {**cli.environ, "CARILLON_TOKEN": token}
+    shared = next(digit for digit in "0123456789abcdef" if sum(one.startswith(digit) for one in ids) > 1)
+    several = await cli("schedule", "get", shared, environ=environ)
+    assert (2, [one for one in ids if one in several.err]) == (several.code, [one for one in ids if one[0] == shared])
+    length = next(size for size in range(1, 37) if sum(one[:size] == ids[0][:size] for one in ids) == 1)
+    assert f"schedule/{ids[0]}\n" == (await cli("schedule", "get", ids[0][:length], "-o", "name", environ=environ)).out
+    assert 3 == (await cli("schedule", "get", "abcd", environ=environ)).code
 
 
 async def test_many_are_changed_by_a_filter(cli: CommandLine, standing: Carillon) -> None:
@@ -217,8 +237,10 @@ def test_values_are_json_or_text() -> None:
 
 
 def test_what_can_be_changed_is_offered_to_the_editor() -> None:
-    """A field that PATCH takes is never left out of the edited text."""
-    assert set() == READ_ONLY & set(ScheduleChanges.__struct_fields__)
+    """A field that PATCH takes is never left out of the edited text, and nothing else stands in it."""
+    shown, writable = set(ScheduleView.__struct_fields__), set(ScheduleChanges.__struct_fields__)
+    assert not READ_ONLY & writable
+    assert shown <= READ_ONLY | writable
 
 
 def test_a_plan_is_a_few_lines() -> None:
@@ -244,3 +266,27 @@ def test_a_plan_is_a_few_lines() -> None:
         "  the pending retry is lost",
         "  warning: late",
     ] == plan_lines(plan)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [("y\n", None), ("YES\n", None), ("n\n", 1), ("\n", 1), ("", 2), (None, 2)]
+)
+def test_a_question_is_answered_by_a_pipe(
+    answer: str | None, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `yes |`. Without an answer nothing is changed, also while the pipe stays open."""
+    reading, writing = os.pipe()
+    if answer is not None:
+        os.write(writing, answer.encode())
+        os.close(writing)
+    with os.fdopen(reading) as stdin, monkeypatch.context() as patched:
+        patched.setattr("sys.stdin", stdin)
+        if code is None:
+            confirm("Change it?", yes=False)
+        else:
+            with pytest.raises(ClientError) as refused:
+                confirm("Change it?", yes=False)
+            assert (code, True) == (refused.value.code, "Nothing was changed." in refused.value.message)
+            assert ("--yes" in refused.value.hint) == (code == Exit.BAD_INPUT)
+    if answer is None:
+        os.close(writing)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.domain.explain import Facts, SlotRecord, explain, nearest_slot, next_unrestricted_slot
+from app.domain.explain import BackfillRun, Facts, SlotRecord, explain, nearest_slot, next_unrestricted_slot
 from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import Reason, ScheduledJob, Status
 from tests.support.domain_builders import OPEN, after, schedule
@@ -90,6 +90,26 @@ def test_a_slot_waits_for_its_jitter() -> None:
     before, late = job.next_run_at - timedelta(seconds=1), job.next_run_at + timedelta(seconds=1)
     assert "expected" == explain(facts(job, now=before), job.next_slot).outcome
     assert "due" == explain(facts(job, now=late), job.next_slot).outcome
+
+
+def test_a_slot_before_the_creation() -> None:
+    """The schedule did not exist yet. A backfill that ran the slot is named all the same."""
+    job = schedule(cron="0 * * * *")
+    slot = nearest_slot(job, after(-7200))
+    assert after(-7200) == slot
+    told = explain(facts(job), slot)
+    assert ("not_expected", "active") == (told.outcome, told.checks[-1].check)
+    assert told.sentence.endswith(": the schedule did not exist yet, it was created at 2026-03-01T12:00:00Z.")
+    run = BackfillRun(RUN, "success", after(500))
+    told = explain(facts(job, backfill=run), slot)
+    assert ("fired", RUN) == (told.outcome, told.execution_id)
+    assert after(3600) == nearest_slot(job, after(1))
+
+
+def test_a_one_shot_shortly_before_its_creation_is_due() -> None:
+    """It fires although its time had passed."""
+    job = schedule(at=after(-10))
+    assert "due" == explain(facts(job), nearest_slot(job, after(-10))).outcome
 
 
 def test_a_slot_that_was_tried_again() -> None:

@@ -113,6 +113,15 @@ def test_every_error_names_its_field_and_what_is_expected(raw: Any, expected: di
     assert expected == told(raw)
 
 
+@pytest.mark.parametrize("kind", [inputs.BulkInput, inputs.ForecastChange, inputs.DocumentsInput])
+def test_a_rule_of_several_fields_is_one_sentence(kind: type[Input]) -> None:
+    """The words of the type itself end with one full stop."""
+    raw = {"action": "pause"} if kind is inputs.BulkInput else {}
+    (error,) = field_errors(raw, kind)
+    assert error.message.startswith("Exactly one of ")
+    assert error.message.endswith(" is needed.")
+
+
 def test_open_values_are_left_for_later() -> None:
     """Wherever they stand, with the rules that need them; all else is checked."""
 

@@ -3,7 +3,7 @@
 Covers app.domain.schedules.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.domain.errors import InvalidError, WrongStateError
 from app.domain.executions import ExecutionStatus
-from app.domain.schedule_lifecycle import edited, paused, paused_until, resumed, returned, revived
+from app.domain.schedule_lifecycle import edited, paused, paused_until, problems, resumed, returned, revived
 from app.domain.schedules import TRANSITIONS, Reason, ScheduledJob, Status, with_status
 from tests.support.domain_builders import T0, after, ended, fired, schedule, settle
 
@@ -35,6 +35,19 @@ def test_the_first_slot(start: float | None, expected: float) -> None:
     """start_at, or one interval from creation; a start in the past gives the phase, and never fires retroactively."""
     job = schedule(start_at=None if start is None else after(start))
     assert (after(expected), after(expected)) == (job.next_slot, job.next_run_at)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"rrule": "FREQ=DAILY;COUNT=1"},
+        {"rrule": "FREQ=DAILY;UNTIL=20260801T100000Z"},
+    ],
+)
+def test_the_start_may_be_the_only_slot(spec: dict[str, Any]) -> None:
+    """A schedule has a slot even if none follows the one at its start."""
+    start = datetime(2026, 8, 1, 10, tzinfo=UTC)
+    assert [] == problems(schedule(start_at=start, **spec), T0)
 
 
 def test_a_schedule_that_ends_before_it_begins_is_done_at_once() -> None:
