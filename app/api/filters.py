@@ -18,7 +18,8 @@ LabelFilter = Annotated[
 ]
 _UUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 UUIDS = rf"^{_UUID}(?:,{_UUID})*$"
-IdsFilter = Annotated[str | None, QueryParameter(max_length=37 * MOST_IDS, schema_extra={"pattern": UUIDS})]
+# ``given_ids`` checks how many there are, because a number of characters would not say that.
+IdsFilter = Annotated[str | None, QueryParameter(schema_extra={"pattern": UUIDS, "maxLength": 37 * MOST_IDS})]
 # With slashes: keys may have them.
 KeyInPath = FromPath[str]
 

@@ -271,27 +271,30 @@ def client_address(connection: AnyConnection) -> str:
 
 
 async def check_query(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
-    """Refuse parameters that the handler does not declare, repeated ones, and the word ``null``.
+    """Refuse parameters that the handler does not declare, missing and repeated ones, and the word ``null``.
 
     Handlers without an ``actor`` name this guard themselves, behind the guard that checks their token.
     """
-    if connection.scope["query_string"]:
-        allowed = _query_parameters(connection.route_handler)
+    allowed = _query_parameters(connection.route_handler)
+    if connection.scope["query_string"] or allowed.required:
         given = connection.query_params
         errors = [
             FieldError(name, message)
             for name in given
             if (message := _query_problem(name, given.getall(name), allowed))
         ]
-        if errors:
+        # Litestar would refuse these too, but name none of them.
+        missing = (FieldError(name, "This parameter is required.") for name in allowed.required if name not in given)
+        if errors := errors or [*missing]:
             raise InvalidError(*errors)
 
 
 class _QueryParameters(msgspec.Struct, frozen=True):
-    """The names of the query parameters of a handler, and of those among them that may be repeated."""
+    """The names of the query parameters of a handler, and which of them may be repeated, and which are required."""
 
     names: tuple[str, ...]
     repeatable: frozenset[str]
+    required: tuple[str, ...]
 
 
 @once_for_each_handler
@@ -302,7 +305,8 @@ def _query_parameters(handler: BaseRouteHandler) -> _QueryParameters:
         if isinstance(field.kwarg_definition, QueryParameter)
     }
     repeatable = (name for name, field in fields.items() if field.is_non_string_sequence)
-    return _QueryParameters(tuple(fields), frozenset(repeatable))
+    required = (name for name, field in fields.items() if field.is_required)
+    return _QueryParameters(tuple(fields), frozenset(repeatable), tuple(required))
 
 
 def _query_problem(name: str, values: Sequence[str], allowed: _QueryParameters) -> str:

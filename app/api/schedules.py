@@ -403,7 +403,7 @@ class SlotController(Controller):
         slot_service: Slots,
         schedule_ids: Annotated[
             str,
-            QueryParameter(max_length=37 * MOST_SCHEDULES, schema_extra={"pattern": UUIDS, "examples": [EXAMPLE_ID]}),
+            QueryParameter(schema_extra={"pattern": UUIDS, "maxLength": 37 * MOST_SCHEDULES, "examples": [EXAMPLE_ID]}),
         ],
         last: Annotated[int, QueryParameter(ge=1, le=200)] = 60,
         ahead: Ahead = 10,
