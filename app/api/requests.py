@@ -49,7 +49,7 @@ from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.inputs import INT_MAX
 from app.services.preconditions import PRECONDITION, Precondition
-from app.services.validation import read
+from app.services.validation import read, require_json
 
 Network = IPv4Network | IPv6Network
 # An X-Forwarded-For with more entries was made by a client, not by proxies.
@@ -132,8 +132,11 @@ async def check_request(request: AnyRequest) -> None:
             raise RestrictedError
         note_precondition(request)
         await check_query(request, handler)
+        # Only these checks read the body, of a client that has proved who it is.
+        if request.method == "POST" and handler.parsed_data_field is None:
+            # The call needs no body and ignores what one says, but a broken one tells of a broken client.
+            require_json(await request.body())
         if request.method == "POST" and IDEMPOTENCY_KEY in request.headers:
-            # The only check that reads the body, of a client that has proved who it is.
             await begin_idempotent(request, actor, await request.body())
 
 
