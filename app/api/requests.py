@@ -24,6 +24,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, get_conte
 
 from app import clock
 from app.api.cookies import refuse_cross_site, session_secret
+from app.api.cursors import note_list
 from app.api.etags import note_precondition
 from app.api.handlers import once_for_each_handler
 from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
@@ -132,6 +133,7 @@ async def check_request(request: AnyRequest) -> None:
             raise RestrictedError
         note_precondition(request)
         await check_query(request, handler)
+        note_list(request)
         # Only these checks read the body, of a client that has proved who it is.
         if request.method == "POST" and handler.parsed_data_field is None:
             # The call needs no body and ignores what one says, but a broken one tells of a broken client.
@@ -422,7 +424,7 @@ Id = Annotated[int, PathParameter(schema_extra={"minimum": 1, "maximum": INT_MAX
 Limit = Annotated[int, QueryParameter(ge=1, le=500)]
 # ``listed`` checks the upper bound, because its message says what to use instead.
 Offset = Annotated[int, QueryParameter(ge=0, schema_extra={"maximum": MOST_OFFSET})]
-Cursor = Annotated[str | None, QueryParameter(max_length=500, pattern=r"^[A-Za-z0-9_-]+$")]
+Cursor = Annotated[str | None, QueryParameter(max_length=500, pattern=r"^[A-Za-z0-9_.-]+$")]
 # Postgres cannot store NUL, so no value has one.
 TextFilter = Annotated[str | None, QueryParameter(max_length=255, pattern=r"^[^\x00]*$")]
 WorkflowFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
