@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Any, Self
 
 import msgspec
-from litestar import Litestar, Router
+from litestar import Litestar, Response, Router
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
@@ -14,6 +14,7 @@ from app.api.accounts import SecretController, SigningKeyController, TokenContro
 from app.api.agent_leases import AgentLeaseController
 from app.api.audit import AuditController
 from app.api.calendars import CalendarController
+from app.api.cursors import mark_cursor
 from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
@@ -259,7 +260,7 @@ def _routed(services: Services, metrics: MetricsAccess, pages: Sequence[Router])
             LiveController,
         ],
         before_request=check_request,
-        after_request=add_etag,
+        after_request=_finish_view,
         security=NEEDS_TOKEN,
     )
     app = Litestar(
@@ -303,6 +304,12 @@ def _routed(services: Services, metrics: MetricsAccess, pages: Sequence[Router])
     )
     app.state.bound = bound
     return app
+
+
+async def _finish_view(response: Response[Any]) -> Response[Any]:
+    """Add what clients need to ask again: the mark of a list to its cursor, the tag of an object."""
+    mark_cursor(response)
+    return await add_etag(response)
 
 
 def _for_actors(services: Services) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from app.services.views import (
     BreakerDetail,
     CalendarView,
     ExecutionDetail,
+    ExecutionView,
     LimitView,
     MemberView,
     NotificationView,
@@ -33,7 +34,7 @@ NOT_MODIFIED = 304
 # The views of single objects, each of which has a tag.
 TAGGED = (
     *(ScheduleView, WorkflowView, LimitView, WebhookView, NotificationView, SecretView, CalendarView),
-    *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, OperationView, SettingsView),
+    *(UserView, TeamView, MemberView, BreakerDetail, ExecutionView, ExecutionDetail, OperationView, SettingsView),
     *(LeaseView, FreshLeaseView),
 )
 

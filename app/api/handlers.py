@@ -18,5 +18,8 @@ def once_for_each_handler(compute: Callable[[BaseRouteHandler], T]) -> Callable[
             return known[handler]
         except KeyError:
             return known.setdefault(handler, compute(handler))
+        except TypeError:
+            # Litestar's own handlers of OPTIONS have slots and take no weak reference.
+            return compute(handler)
 
     return computed

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
+from litestar.params import QueryParameter
 from msgspec import UNSET, UnsetType
 
 from app.domain.access import Actor
@@ -178,8 +179,18 @@ def on_invalid_parameter(request: Request[Any, Any, Any], error: ValidationExcep
     """Return the response for parameters of a path or query that Litestar refused."""
     reasons = error.extra if isinstance(error.extra, list) else []
     named = [(str(reason.get("key", "")), str(reason.get("message", ""))) for reason in reasons]
-    errors = [FieldError(name, f"{_plain(message)}{_allowed_values(request, name)}") for name, message in named]
+    errors = [
+        FieldError(_name_in_query(request, name), f"{_plain(message)}{_allowed_values(request, name)}")
+        for name, message in named
+    ]
     return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, InvalidError.message, errors)
+
+
+def _name_in_query(request: Request[Any, Any, Any], name: str) -> str:
+    """Return the name that a query has for a parameter of a handler."""
+    field = request.route_handler.parsed_fn_signature.parameters.get(name)
+    definition = None if field is None else field.kwarg_definition
+    return (definition.name or name) if isinstance(definition, QueryParameter) else name
 
 
 _KINDS = {"int": "an integer", "str": "a text", "uuid": "a UUID", "bool": "true or false"}

@@ -24,6 +24,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, get_conte
 
 from app import clock
 from app.api.cookies import refuse_cross_site, session_secret
+from app.api.cursors import note_list
 from app.api.etags import note_precondition
 from app.api.handlers import once_for_each_handler
 from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
@@ -49,7 +50,7 @@ from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.inputs import INT_MAX
 from app.services.preconditions import PRECONDITION, Precondition
-from app.services.validation import read
+from app.services.validation import read, require_json
 
 Network = IPv4Network | IPv6Network
 # An X-Forwarded-For with more entries was made by a client, not by proxies.
@@ -132,8 +133,12 @@ async def check_request(request: AnyRequest) -> None:
             raise RestrictedError
         note_precondition(request)
         await check_query(request, handler)
+        note_list(request)
+        # Only these checks read the body, of a client that has proved who it is.
+        if request.method == "POST" and handler.parsed_data_field is None:
+            # The call needs no body and ignores what one says, but a broken one tells of a broken client.
+            require_json(await request.body())
         if request.method == "POST" and IDEMPOTENCY_KEY in request.headers:
-            # The only check that reads the body, of a client that has proved who it is.
             await begin_idempotent(request, actor, await request.body())
 
 
@@ -271,27 +276,30 @@ def client_address(connection: AnyConnection) -> str:
 
 
 async def check_query(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
-    """Refuse parameters that the handler does not declare, repeated ones, and the word ``null``.
+    """Refuse parameters that the handler does not declare, missing and repeated ones, and the word ``null``.
 
     Handlers without an ``actor`` name this guard themselves, behind the guard that checks their token.
     """
-    if connection.scope["query_string"]:
-        allowed = _query_parameters(connection.route_handler)
+    allowed = _query_parameters(connection.route_handler)
+    if connection.scope["query_string"] or allowed.required:
         given = connection.query_params
         errors = [
             FieldError(name, message)
             for name in given
             if (message := _query_problem(name, given.getall(name), allowed))
         ]
-        if errors:
+        # Litestar would refuse these too, but name none of them.
+        missing = (FieldError(name, "This parameter is required.") for name in allowed.required if name not in given)
+        if errors := errors or [*missing]:
             raise InvalidError(*errors)
 
 
 class _QueryParameters(msgspec.Struct, frozen=True):
-    """The names of the query parameters of a handler, and of those among them that may be repeated."""
+    """The names of the query parameters of a handler, and which of them may be repeated, and which are required."""
 
     names: tuple[str, ...]
     repeatable: frozenset[str]
+    required: tuple[str, ...]
 
 
 @once_for_each_handler
@@ -302,7 +310,8 @@ def _query_parameters(handler: BaseRouteHandler) -> _QueryParameters:
         if isinstance(field.kwarg_definition, QueryParameter)
     }
     repeatable = (name for name, field in fields.items() if field.is_non_string_sequence)
-    return _QueryParameters(tuple(fields), frozenset(repeatable))
+    required = (name for name, field in fields.items() if field.is_required)
+    return _QueryParameters(tuple(fields), frozenset(repeatable), tuple(required))
 
 
 def _query_problem(name: str, values: Sequence[str], allowed: _QueryParameters) -> str:
@@ -415,7 +424,7 @@ Id = Annotated[int, PathParameter(schema_extra={"minimum": 1, "maximum": INT_MAX
 Limit = Annotated[int, QueryParameter(ge=1, le=500)]
 # ``listed`` checks the upper bound, because its message says what to use instead.
 Offset = Annotated[int, QueryParameter(ge=0, schema_extra={"maximum": MOST_OFFSET})]
-Cursor = Annotated[str | None, QueryParameter(max_length=500, pattern=r"^[A-Za-z0-9_-]+$")]
+Cursor = Annotated[str | None, QueryParameter(max_length=500, pattern=r"^[A-Za-z0-9_.-]+$")]
 # Postgres cannot store NUL, so no value has one.
 TextFilter = Annotated[str | None, QueryParameter(max_length=255, pattern=r"^[^\x00]*$")]
 WorkflowFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]

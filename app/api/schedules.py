@@ -8,12 +8,23 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.etags import IF_MATCH, unless_known
-from app.api.filters import UUIDS, IdsFilter, KeyInPath, LabelFilter, Search, given_ids, given_labels, key_of
+from app.api.filters import (
+    UUIDS,
+    IdsFilter,
+    KeyInPath,
+    LabelFilter,
+    Search,
+    given_ids,
+    given_labels,
+    key_of,
+    new_key_of,
+)
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     LEASABLE,
     SCOPE,
     Acting,
+    AnyRequest,
     At,
     Cursor,
     Limit,
@@ -101,13 +112,14 @@ class ScheduleController(Controller):
     )
     async def read_by_key(
         self,
+        request: AnyRequest,
         actor: Acting,
         schedule_service: Schedules,
         schedule_queries: ScheduleQueries,
         key: KeyInPath,
         team_id: TeamFilter = None,
     ) -> Response[Encoded[ScheduleView]]:
-        schedule_id = await schedule_service.id_of_key(actor, key_of(key), team_id)
+        schedule_id = await schedule_service.id_of_key(actor, key_of(key, request), team_id)
         schedule = await schedule_queries.get(actor, schedule_id)
         return unless_known(schedule.view, schedule.tag, is_stable=schedule.is_stable)
 
@@ -117,9 +129,14 @@ class ScheduleController(Controller):
         summary="Create the schedule with this key (201), or change it where it differs (200). A pause is not lifted.",
     )
     async def put_by_key(
-        self, actor: Acting, schedule_service: Schedules, key: KeyInPath, data: JSONBody[ScheduleInput]
+        self,
+        request: AnyRequest,
+        actor: Acting,
+        schedule_service: Schedules,
+        key: KeyInPath,
+        data: JSONBody[ScheduleInput],
     ) -> Response[ScheduleView]:
-        view, is_new = await schedule_service.put(actor, key_of(key), data)
+        view, is_new = await schedule_service.put(actor, new_key_of(key, request), data)
         return Response(view, status_code=201 if is_new else 200)
 
     @delete(
@@ -128,9 +145,14 @@ class ScheduleController(Controller):
         summary="Delete the schedule with this key, of a team if `team_id` names one.",
     )
     async def remove_by_key(
-        self, actor: Acting, schedule_service: Schedules, key: KeyInPath, team_id: TeamFilter = None
+        self,
+        request: AnyRequest,
+        actor: Acting,
+        schedule_service: Schedules,
+        key: KeyInPath,
+        team_id: TeamFilter = None,
     ) -> None:
-        await schedule_service.delete(actor, await schedule_service.id_of_key(actor, key_of(key), team_id))
+        await schedule_service.delete(actor, await schedule_service.id_of_key(actor, key_of(key, request), team_id))
 
     @get("/", summary="List schedules, newest first. `trigger_payload` is left out unless `fields` names it.")
     async def list_all(  # noqa: PLR0913 - the filters of one list
@@ -403,7 +425,7 @@ class SlotController(Controller):
         slot_service: Slots,
         schedule_ids: Annotated[
             str,
-            QueryParameter(max_length=37 * MOST_SCHEDULES, schema_extra={"pattern": UUIDS, "examples": [EXAMPLE_ID]}),
+            QueryParameter(schema_extra={"pattern": UUIDS, "maxLength": 37 * MOST_SCHEDULES, "examples": [EXAMPLE_ID]}),
         ],
         last: Annotated[int, QueryParameter(ge=1, le=200)] = 60,
         ahead: Ahead = 10,

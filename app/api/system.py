@@ -59,9 +59,10 @@ class MetricsController(Controller):
         opt={"errors": (401, 429)},
         summary="Return the metrics in Prometheus's text format.",
     )
-    async def metrics(self, figure_service: NamedDependency[GaugeService]) -> str:
+    async def metrics(self, figure_service: NamedDependency[GaugeService]) -> Response[str]:
         await figure_service.refresh()
-        return exposition().decode()
+        # As a header: to a media type of text Litestar adds the character set, which this one names already.
+        return Response(exposition().decode(), headers={"Content-Type": CONTENT_TYPE})
 
 
 class ApiAnswers:

@@ -6,12 +6,13 @@ from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.filters import KeyInPath, key_of
+from app.api.filters import KeyInPath, key_of, new_key_of
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     RESTRICTABLE,
     SCOPE,
     Acting,
+    AnyRequest,
     Cursor,
     Id,
     Limit,
@@ -56,9 +57,14 @@ class WorkflowController(Controller):
 
     @get("/by-key/{key:path}", summary="Return the workflow with this key, of a team if `team_id` names one.")
     async def read_by_key(
-        self, actor: Acting, workflow_service: Workflows, key: KeyInPath, team_id: TeamFilter = None
+        self,
+        request: AnyRequest,
+        actor: Acting,
+        workflow_service: Workflows,
+        key: KeyInPath,
+        team_id: TeamFilter = None,
     ) -> WorkflowView:
-        workflow_id = await workflow_service.id_of_key(actor, key_of(key), team_id)
+        workflow_id = await workflow_service.id_of_key(actor, key_of(key, request), team_id)
         return await workflow_service.get(actor, workflow_id)
 
     @put(
@@ -67,16 +73,26 @@ class WorkflowController(Controller):
         summary="Create the workflow with this key (201), or change it where it differs (200).",
     )
     async def put_by_key(
-        self, actor: Acting, workflow_service: Workflows, key: KeyInPath, data: JSONBody[WorkflowInput]
+        self,
+        request: AnyRequest,
+        actor: Acting,
+        workflow_service: Workflows,
+        key: KeyInPath,
+        data: JSONBody[WorkflowInput],
     ) -> Response[WorkflowView]:
-        view, is_new = await workflow_service.put(actor, key_of(key), data)
+        view, is_new = await workflow_service.put(actor, new_key_of(key, request), data)
         return Response(view, status_code=201 if is_new else 200)
 
     @delete("/by-key/{key:path}", summary="Delete the workflow with this key and its schedules.")
     async def remove_by_key(
-        self, actor: Acting, workflow_service: Workflows, key: KeyInPath, team_id: TeamFilter = None
+        self,
+        request: AnyRequest,
+        actor: Acting,
+        workflow_service: Workflows,
+        key: KeyInPath,
+        team_id: TeamFilter = None,
     ) -> None:
-        await workflow_service.delete(actor, await workflow_service.id_of_key(actor, key_of(key), team_id))
+        await workflow_service.delete(actor, await workflow_service.id_of_key(actor, key_of(key, request), team_id))
 
     @get("/", summary="List workflows, newest first.")
     async def list_all(

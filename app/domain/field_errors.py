@@ -25,6 +25,9 @@ MOST_ERRORS = 100
 EXPECTED = "expected"
 REQUIRED = "This field is required."
 TOO_LARGE = "The number is too large."
+CANNOT_WRITE = "This field is read-only. Leave it out."
+# The attribute of a type with the names of the fields that responses show beside those that can be written.
+READ_ONLY = "READ_ONLY"
 _LONGEST_SHOWN = 60
 _ARRAY, _OBJECT, _STRING = "an array", "an object", "a string"
 # msgspec puts "`key` in" before the path of an object one of whose keys is wrong.
@@ -112,7 +115,8 @@ class _Comparison:
             if name in fields:
                 yield from self.errors(value, fields[name].type, _below(path, name))
             elif config.forbid_unknown_fields and name != config.tag_field:
-                yield FieldError(_below(path, name), _unknown(name, [*fields]))
+                is_read_only = name in getattr(struct, READ_ONLY, ())
+                yield FieldError(_below(path, name), CANNOT_WRITE if is_read_only else _unknown(name, [*fields]))
         for name, field in fields.items():
             if field.required and name not in raw:
                 yield FieldError(_below(path, name), REQUIRED)
@@ -144,7 +148,8 @@ def _as_field_error(error: Exception, within: str = "") -> FieldError:
         return FieldError(within, TOO_LARGE)
     text = str(error)
     path = _PATH.search(text)
-    complaint = (text[: path.start()] if path else text).rstrip(".")
+    # Rules of our own types are sentences already; msgspec ends without a full stop.
+    complaint = (text[: path.start()] if path else text).removesuffix(".")
     return FieldError(_below(within, path.group(1) if path else ""), f"{complaint[:1].upper()}{complaint[1:]}.")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -59,6 +59,9 @@ Payload = Annotated[dict[str, Any], Meta(description=f"At most {DEFAULT_CAPS.pay
 class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a request; a field that is unknown or not writable is refused."""
 
+    # Fields that responses show and that nobody can write: the error must not say that they do not exist.
+    READ_ONLY: ClassVar[frozenset[str]] = frozenset()
+
 
 class SpecInput(Input):
     """When a schedule is due: exactly one of the first six fields, and the fields that restrict it."""
@@ -81,6 +84,16 @@ class SpecInput(Input):
 
 class ScheduleFields(SpecInput, kw_only=True):
     """All fields of a schedule but its workflow. The bounds are here, the defaults in the domain."""
+
+    READ_ONLY: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("id", "user_profile_id", "owner_kind", "owner_id", "namespace", "lease_id", "workflow_name"),
+            *("status", "status_reason", "health", "spec_description", "created_at", "updated_at"),
+            *("current_repeat", "current_retry", "run_count", "error_count", "paused_until", "dead_at"),
+            *("next_run_at", "next_slot", "last_run_at", "last_fired_at", "last_attempt_at", "last_outcome"),
+            *("last_execution_id", "last_error", "last_error_at", "last_success_at", "last_success_execution_id"),
+        }
+    )
 
     name: Name
     description: Description = DEFAULTS.description

@@ -184,7 +184,8 @@ async def page(connection: AsyncConnection, viewer: Actor, wanted: EventFilter, 
 def _merged(pages: Sequence[Page[AuditEvent]], part: Part) -> Page[AuditEvent]:
     events = sorted((event for one in pages for event in one.items), key=lambda event: event.id, reverse=True)
     items = events[: part.limit]
-    more = cursor_of([items[-1].id]) if len(items) == part.limit else None
+    goes_on = len(events) > part.limit or any(one.next_cursor for one in pages)
+    more = cursor_of([items[-1].id]) if goes_on else None
     return Page(items, len(items), next_cursor=more, keys=("id",))
 
 

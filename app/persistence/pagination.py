@@ -114,11 +114,12 @@ async def _read(
     part: Part,
 ) -> Page[T]:
     """Return a part of an ordered query, and the number of all rows."""
-    ordered = ordered.limit(part.limit).offset(part.offset)
+    # One row more than is asked for tells whether there is a next part.
+    ordered = ordered.limit(part.limit + 1).offset(part.offset)
     names = tuple(key.name for key in keys)
     if not part.counts:
         items = await read_all(connection, ordered, kind)
-        return Page(items, len(items), next_cursor=_more(items, names, part), keys=names)
+        return _page(items, min(len(items), part.limit), part, names)
     counted = select(func.count()).select_from(query.with_only_columns(keys[-1]).limit(COUNTED + 1).subquery())
     # The count comes with the rows. If there are none, it takes a query of its own.
     rows = list(await connection.execute(ordered.add_columns(counted.scalar_subquery().label("counted"))))
@@ -126,8 +127,7 @@ async def _read(
         return Page([], 0, keys=names)
     number = rows[0].counted if rows else (await connection.execute(counted)).scalar_one()
     total, is_estimate = await _total(connection, query.with_only_columns(keys[-1]), number)
-    items = [to_struct(row, kind) for row in rows]
-    return Page(items, total, is_estimate, _more(items, names, part), names)
+    return _page([to_struct(row, kind) for row in rows], total, part, names, is_estimate=is_estimate)
 
 
 async def read_of_owners(
@@ -177,7 +177,8 @@ def merged(
     every = sorted(items_of_all, key=position or by_keys, reverse=not ascending)
     items = every[part.offset : part.offset + part.limit]
     total, is_estimate = sum(page.total for page in pages), any(page.total_is_estimate for page in pages)
-    return Page(items, total, is_estimate, _more(items, keys, part), keys)
+    goes_on = len(every) > part.offset + part.limit or any(page.next_cursor for page in pages)
+    return Page(items, total, is_estimate, _cursor_after(items, keys) if goes_on else None, keys)
 
 
 _TEXT_KEY = column("key", String())
@@ -242,9 +243,16 @@ async def estimated_rows(connection: AsyncConnection, sql: str, values: Sequence
     return int(plan[0]["Plan"]["Plan Rows"])
 
 
-def _more(items: Sequence[Any], names: Sequence[str], part: Part) -> str | None:
-    """Return the cursor of the next part, or None if this part is not full, so that nothing follows."""
-    return cursor_of([getattr(items[-1], name) for name in names]) if len(items) == part.limit else None
+def _page(rows: Sequence[T], total: int, part: Part, names: tuple[str, ...], *, is_estimate: bool = False) -> Page[T]:
+    """Return a part of a list, of which one row more than its limit has been read if there is one."""
+    items = rows[: part.limit]
+    more = _cursor_after(items, names) if len(rows) > part.limit else None
+    return Page(items, total, is_estimate, more, names)
+
+
+def _cursor_after(items: Sequence[Any], names: Sequence[str]) -> str | None:
+    """Return the cursor that continues after the last of some items, or None without items."""
+    return cursor_of([getattr(items[-1], name) for name in names]) if items else None
 
 
 def cursor_of(values: Sequence[Any]) -> str:
@@ -266,8 +274,18 @@ def place_of(cursor: str, kind: type[datetime | str]) -> tuple[Any, UUID]:
         return (None if value is None else _comparable(column_type, value)), msgspec.convert(row_id, UUID)
 
 
+# What separates the position in a cursor from the mark of its list (``app.api.cursors``).
+MARK = "."
+
+
+def foreign_cursor() -> InvalidError:
+    """Return the error for a cursor that this list has not given."""
+    return InvalidError(FieldError("cursor", "`cursor` does not belong to this list. Start again without it."))
+
+
 def _raw(cursor: str) -> Any:
-    return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    position = cursor.partition(MARK)[0]
+    return msgspec.json.decode(urlsafe_b64decode(position + "=" * (-len(position) % 4)))
 
 
 @contextmanager
@@ -276,8 +294,7 @@ def _own_cursors() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.DecodeError):
-        message = "`cursor` does not belong to this list. Start again without it."
-        raise InvalidError(FieldError("cursor", message)) from None
+        raise foreign_cursor() from None
 
 
 def _comparable(kind: Any, value: Any) -> Any:

@@ -1,9 +1,8 @@
 """Revisions of schedules and workflows: who changed what, when and why."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -12,11 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.audit import Subject
 from app.domain.audited_changes import schedule_event, workflow_event
-from app.domain.errors import FieldError, InvalidError
 from app.domain.revisions import CARILLON, Author, Revision, WorkflowRevision
 from app.domain.schedules import Reason, ScheduledJob
 from app.persistence import audit
-from app.persistence.pagination import Page, Part, read_all, read_one, read_page
+from app.persistence.pagination import Page, Part, cursor_of, position_of, read_all, read_one, read_page
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import ScheduleRevisionRow, WorkflowRevisionRow
 
@@ -32,7 +30,6 @@ _OF_SCHEDULES = ScheduleRevisionRow.__table__
 _INSERT = insert_many(ScheduleRevisionRow, Revision.__struct_fields__)
 _OF_WORKFLOWS = WorkflowRevisionRow.__table__
 # A value of a bigint column.
-_Id = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
 _DROP_OLD_VALUES = text(
     "UPDATE workflow_revisions AS r SET changes = names.only, changes_bytes = length(CAST(names.only AS text)), "
@@ -130,24 +127,12 @@ async def page_of_workflow(
     """Return the newest revisions of a workflow, or those after a cursor."""
     sizes = select(_OF_WORKFLOWS.c.id, _OF_WORKFLOWS.c.changes_bytes).where(_OF_WORKFLOWS.c.workflow_id == workflow_id)
     if cursor is not None:
-        sizes = sizes.where(_OF_WORKFLOWS.c.id < _position(cursor))
+        sizes = sizes.where(_OF_WORKFLOWS.c.id < position_of((_OF_WORKFLOWS.c.id,), cursor)[0])
     rows = list(await connection.execute(sizes.order_by(_OF_WORKFLOWS.c.id.desc()).limit(limit + 1)))
     ids = _fitting(rows[:limit])
     query = select(_OF_WORKFLOWS).where(_OF_WORKFLOWS.c.id.in_(ids)).order_by(_OF_WORKFLOWS.c.id.desc())
     items = await read_all(connection, query, StoredRevision)
-    return HistoryPage(items, _cursor(ids[-1]) if len(ids) < len(rows) else None)
-
-
-def _cursor(revision_id: int) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(revision_id)).decode().rstrip("=")
-
-
-def _position(cursor: str) -> int:
-    try:
-        return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=_Id)
-    except (ValueError, msgspec.DecodeError):
-        message = "`cursor` does not belong to this list. Start again without it."
-        raise InvalidError(FieldError("cursor", message)) from None
+    return HistoryPage(items, cursor_of([ids[-1]]) if len(ids) < len(rows) else None)
 
 
 def _fitting(rows: Sequence[Any]) -> list[int]:

@@ -190,6 +190,8 @@ async def _page_of(
     connection: AsyncConnection, listing: Listing, source: Source, totals: KnownTotals, now: datetime
 ) -> Page[ListedRow]:
     """Return a page of what one source has."""
+    # One row more than is asked for tells whether there is a next page.
+    listing = replace(listing, part=replace(listing.part, limit=listing.part.limit + 1))
     if not listing.part.counts:
         items = await _items(connection, listing, source, totals, now, None)
         return _page(listing, items, len(items), is_estimate=False)
@@ -206,8 +208,10 @@ async def _page_of(
     return _page(listing, items, total, is_estimate=is_estimate)
 
 
-def _page(listing: Listing, items: Sequence[ListedRow], total: int, *, is_estimate: bool) -> Page[ListedRow]:
-    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == listing.part.limit else None
+def _page(listing: Listing, rows: Sequence[ListedRow], total: int, *, is_estimate: bool) -> Page[ListedRow]:
+    """Return a page without the last row, which is one more than is asked for, if the list goes on that far."""
+    goes_on, items = len(rows) == listing.part.limit, rows[: listing.part.limit - 1]
+    more = cursor_of([items[-1].place, items[-1].id]) if goes_on else None
     return Page(items, total, is_estimate, more, ("place", "id"))
 
 

@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Callable, Collection
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -76,7 +76,7 @@ def optional_fields_of(form: type[Input], without: Collection[str] = ()) -> Call
     ]
 
     def with_fields(changes: type[C]) -> type[C]:
-        named = {"__doc__": changes.__doc__, "__qualname__": changes.__qualname__}
+        named = {"__doc__": changes.__doc__, "__qualname__": changes.__qualname__, "READ_ONLY": form.READ_ONLY}
         whole = msgspec.defstruct(
             changes.__name__, optional, bases=(changes,), module=changes.__module__, namespace=named, kw_only=True
         )
@@ -296,6 +296,9 @@ Edges = Annotated[list[Edge], Meta(max_length=5000, examples=[[{"from": "start",
 class WorkflowFields(Input):
     """All fields of a workflow but its owner."""
 
+    READ_ONLY: ClassVar[frozenset[str]] = frozenset(
+        {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
+    )
     name: Name
     nodes: Nodes
     edges: Edges = msgspec.field(default_factory=list)

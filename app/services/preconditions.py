@@ -70,3 +70,9 @@ def require_absent() -> None:
     """Refuse the request if it demands that there is no such object."""
     if PRECONDITION.get().if_absent:
         raise PreconditionFailedError("The object exists, and `If-None-Match: *` demands that it does not.")
+
+
+def require_present() -> None:
+    """Refuse a request that would create an object of which it names a version: it has been deleted since."""
+    if PRECONDITION.get().if_match is not None:
+        raise PreconditionFailedError("The object does not exist, and `If-Match` demands that it does.")

@@ -57,7 +57,7 @@ from app.services.admission import (
     workflow_is_within,
 )
 from app.services.inputs import NoteInput, PauseInput, ScheduleChanges, ScheduleInput, SpecInput, given
-from app.services.preconditions import PRECONDITION, require_absent, require_match, tag_of_row
+from app.services.preconditions import PRECONDITION, require_absent, require_match, require_present, tag_of_row
 from app.services.schedule_views import views_of
 from app.services.views import ScheduleList, ScheduleView, row_fields
 
@@ -212,6 +212,7 @@ class ScheduleService:
             await keys.lock(connection, [(new.job.user_profile_id, key)])
             job_id = await keys.schedule_of(connection, new.job.user_profile_id, key)
             if job_id is None:
+                require_present()
                 (refused,) = await refusals(connection, [new], self.limits)
                 if refused is not None:
                     raise refused

@@ -16,7 +16,7 @@ from app.persistence.secrets import SecretInfo
 from app.services.admission import new_owner
 from app.services.inputs import IDS, SecretChanges, SecretInput, given
 from app.services.listing import visible
-from app.services.preconditions import require_absent, require_match, tag_of
+from app.services.preconditions import require_absent, require_match, require_present, tag_of
 from app.services.views import PreviousKeyView, SecretPage, SecretView, SigningKeyView
 
 MOST_SECRETS = 1000
@@ -65,6 +65,7 @@ class SecretService:
                 require_match(lambda: tag_of(_view(actor, before)))
                 row = await _changed(connection, before, values)
             else:
+                require_present()
                 may_lend = actor.sees_all and team_id is None
                 row = await _create(connection, owner, name, values, may_lend=may_lend)
             if values or before is None:

@@ -59,10 +59,11 @@ class SlotService:
         stretch = Stretch(span.since, span.until, ledger.before(part.cursor))
         async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
-            found = await _read(connection, [job], stretch, part.limit)
+            # One slot more than is asked for tells whether there is a next page.
+            found = await _read(connection, [job], stretch, part.limit + 1)
             coming = {} if part.cursor else await self._coming(connection, [job], ahead)
         items = _items(found, job.id)
-        is_last = len(items) < part.limit
+        is_last = len(items) <= part.limit
         items = items[: part.limit]
         shown_since = span.since if is_last or not items else _begin(items[-1])
         expected = [item for item in coming.get(job.id, ()) if _is_within(item.slot, span)]

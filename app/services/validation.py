@@ -26,6 +26,11 @@ def read(body: bytes, kind: type[T]) -> T:
     return checked(_parsed(body), kind)
 
 
+def require_json(body: bytes) -> None:
+    """Refuse a body that is not JSON, whatever it says."""
+    _parsed(body)
+
+
 def checked(raw: Any, kind: type[T]) -> T:
     """Return JSON values as a value of this type."""
     nuls = list(islice(_nul_fields(raw), MOST_ERRORS))

@@ -27,7 +27,7 @@ from app.persistence.workflows import StoredWorkflow
 from app.services.admission import Admission, new_owner, require_owned, require_quota, workflow_is_within
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.listing import encode, read_views, visible
-from app.services.preconditions import require_absent, require_match, tag_of
+from app.services.preconditions import require_absent, require_match, require_present, tag_of
 from app.services.schedules import author_of
 from app.services.views import (
     BreakerDetail,
@@ -105,6 +105,7 @@ class WorkflowService:
             await self.check_limits(connection, owner.user_profile_id, values)
             freed: Sequence[PendingRun] = ()
             if workflow_id is None:
+                require_present()
                 await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, owner.user_profile_id)
                 row = await workflows.add(connection, owner, values, author_of(actor))
             else:

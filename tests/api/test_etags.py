@@ -119,3 +119,30 @@ async def test_put_only_if_it_does_not_exist(carillon: Carillon) -> None:
     await carillon.call("PUT", "/schedules/by-key/k/", json={**body, "name": "t"}, headers=fresh)
     await carillon.call("PUT", "/workflows/by-key/k/", 201, json={"name": "w", **NODES}, headers=absent)
     await carillon.call("PUT", "/workflows/by-key/k/", 412, json={"name": "w", **NODES}, headers=absent)
+
+
+@pytest.mark.parametrize("expected", ['"0123"', "*"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/schedules/by-key/gone/", {"name": "s", "interval_seconds": 60}),
+        ("/workflows/by-key/gone/", {"name": "w", **NODES}),
+        ("/secrets/GONE/", {"value": "x", "allowed_hosts": ["127.0.0.1"]}),
+    ],
+)
+async def test_put_does_not_create_what_the_client_knows_a_version_of(
+    carillon: Carillon, path: str, body: Json, expected: str
+) -> None:
+    """Somebody has deleted it since the client read it."""
+    if path.startswith("/schedules/"):
+        body = {**body, "workflow_id": (await carillon.workflow())["id"]}
+    refused = await carillon.call("PUT", path, 412, json=body, headers={"If-Match": expected})
+    assert "precondition_failed" == refused["code"]
+    await carillon.call("PUT", path, 201, json=body)
+
+
+async def test_a_new_execution_has_a_tag(carillon: Carillon) -> None:
+    """As every answer about one object has."""
+    schedule = await carillon.schedule()
+    started = await carillon.request("POST", f"/schedules/{schedule['id']}/run/")
+    assert (202, True) == (started.status_code, "etag" in started.headers)

@@ -94,10 +94,15 @@ async def test_clients_that_put_one_key_make_one_schedule(carillon: Carillon) ->
 
 @pytest.mark.parametrize("key", ["a b", "ü", "x" * 201, "%00", "a%2500"])
 async def test_what_is_no_key_is_not_found(carillon: Carillon, key: str) -> None:
-    """In a path 404, in a body 422; a key in the body that differs from the path is refused."""
+    """In a path 404, but 422 if it would be created; in a body 422, and so is a key that differs from the path."""
     workflow = (await carillon.workflow())["id"]
     await carillon.call("GET", f"/schedules/by-key/{key}/", 404)
-    await put(carillon, key, 404, workflow_id=workflow)
+    await carillon.call("DELETE", f"/workflows/by-key/{key}/", 404)
+    for refused in (
+        await put(carillon, key, 422, workflow_id=workflow),
+        await carillon.call("PUT", f"/workflows/by-key/{key}/", 422, json={"name": "w", **NODES}),
+    ):
+        assert ["key"] == [error["field"] for error in refused["errors"]]
     await carillon.call("POST", "/schedules/", 422, json={**SPEC, "workflow_id": workflow, "key": "a b"})
     refused = await put(carillon, KEY, 422, workflow_id=workflow, key="other")
     assert ["key"] == [error["field"] for error in refused["errors"]]
@@ -119,3 +124,13 @@ async def test_workflows_have_keys_too(carillon: Carillon) -> None:
     assert [200] * 19 + [201] == sorted(one.status_code for one in await asyncio.gather(*calls))
     await carillon.call("DELETE", path, 204)
     await carillon.call("GET", path, 404)
+
+
+@pytest.mark.parametrize("key", ["/lead", "end/", "a//b"])
+async def test_a_path_names_a_key_with_all_its_slashes(carillon: Carillon, key: str) -> None:
+    """Otherwise an object that a POST has made could not be found, and a PUT would make one of another key."""
+    workflow = (await carillon.workflow())["id"]
+    made = await carillon.schedule(key=key)
+    for path in (key, key.replace("/", "%2F")):
+        assert made["id"] == (await put(carillon, path, 200, workflow_id=workflow, name="changed"))["id"]
+        assert made["id"] == (await carillon.call("GET", f"/schedules/by-key/{path}/"))["id"]

@@ -9,6 +9,7 @@ import httpx
 from msgspec.structs import replace
 
 from app.config import Settings
+from app.observability.metrics import CONTENT_TYPE
 from tests.support.api_server import serving
 from tests.support.carillon import until
 from tests.support.watched_process import Watched, free_port
@@ -33,7 +34,8 @@ async def test_metrics_have_a_port_of_their_own(settings: Settings) -> None:
 async def test_metrics_ask_for_their_token(settings: Settings) -> None:
     """On the API's port: 401 without, and nobody else's token will do."""
     async with serving(replace(settings, metrics_token=TOKEN, rate_limit_per_minute=3)) as carillon:
-        assert 200 == (await carillon.raw("GET", "/metrics", headers=WITH_TOKEN)).status_code
+        metrics = await carillon.raw("GET", "/metrics", headers=WITH_TOKEN)
+        assert (200, CONTENT_TYPE) == (metrics.status_code, metrics.headers["content-type"])
         answers = [await carillon.raw("GET", "/metrics", headers=carillon._headers) for _ in range(4)]
         assert [401, 401, 401, 429] == [answer.status_code for answer in answers]
         assert "Bearer" == answers[0].headers["www-authenticate"]

@@ -1,6 +1,6 @@
 """Long lists in parts: from a cursor on, and counted as far as that is cheap.
 
-Covers app.persistence.pagination.
+Covers app.persistence.pagination, app.api.cursors.
 """
 
 import json
@@ -37,6 +37,81 @@ async def test_a_cursor_visits_everything_once_whatever_comes_meanwhile(carillon
         cursor = {"cursor": part["next_cursor"]}
         await another()
     assert list(reversed(made)) == seen
+
+
+@pytest.mark.parametrize(
+    ("lists", "others"),
+    [
+        (["/workflows/", "/users/", "/teams/"], ["/breakers/", "/tokens/", "/limits/"]),
+        (["/executions/", "/audit/", "/operations/", "/schedules/{schedule}/runs/"], ["/timezones/"]),
+        (["/schedules/", "/schedules/?sort=created_at", "/schedules/?sort=-next_run_at", "/schedules/?sort=name"], []),
+    ],
+)
+async def test_a_cursor_of_another_list_is_refused(standing: Carillon, lists: list[str], others: list[str]) -> None:
+    """Their positions look alike: with the cursor of another list, or order, rows would silently be left out."""
+    schedule = await _two_of_everything(standing)
+    paths = [path.format(schedule=schedule) for path in lists]
+    for path in paths:
+        cursor = (await standing.call("GET", path, params={"limit": 1, **_query(path)}))["next_cursor"]
+        for other in [*paths, *others]:
+            expected = 200 if other == path else 422
+            answer = await standing.call("GET", other, expected, params={"cursor": cursor, **_query(other)})
+            if expected == 422:
+                text = "`cursor` does not belong to this list. Start again without it."
+                assert [{"field": "cursor", "message": text}] == answer["errors"]
+
+
+def _query(path: str) -> dict[str, str]:
+    """The parameters in a path: httpx drops them where others are given."""
+    return dict([path.partition("?")[2].split("=")]) if "?" in path else {}
+
+
+async def _two_of_everything(client: Carillon) -> str:
+    workflow = await client.workflow()
+    schedules = [await client.schedule(workflow) for _ in range(2)]
+    for number, schedule in enumerate(schedules):
+        path = f"/schedules/{schedule['id']}/run/"
+        await client.call("POST", path, 202)
+        await client.call("POST", path, 202, json={"if_running": "allow"})
+        await client.call("POST", "/teams/", 201, json={"name": f"team-{schedule['id']}"})
+        await client.call("POST", "/users/", 201, json={"username": f"user-{number}-{schedule['id']}"})
+        await client.call("POST", "/workflows/", 201, json={"name": "w", "nodes": workflow["nodes"]})
+        await client.call("POST", "/schedules/bulk/", 202, json={"action": "pause", "ids": [schedule["id"]]})
+    found: str = schedules[0]["id"]
+    return found
+
+
+async def test_the_usual_order_is_the_same_list_by_its_name(standing: Carillon) -> None:
+    """The first page may be asked for without `sort`."""
+    await _two_of_everything(standing)
+    cursor = (await standing.call("GET", "/schedules/", params={"limit": 1}))["next_cursor"]
+    await standing.call("GET", "/schedules/", params={"cursor": cursor, "sort": "-created_at"})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/schedules/", "/schedules/?sort=name", "/schedules/?sort=-next_run_at", "/schedules/?q=nightly"),
+        *("/workflows/", "/executions/", "/schedules/{schedule}/runs/", "/audit/"),
+    ],
+)
+async def test_a_full_last_page_has_no_cursor(carillon: Carillon, path: str) -> None:
+    """Whether there is more does not show in the number of items: a cursor must not lead to an empty page."""
+    mia = await carillon.member()
+    workflow = await mia.workflow()
+    schedules = [await mia.schedule(workflow, name=f"nightly-{number}") for number in range(3)]
+    await mia.workflow()
+    for _ in range(2):
+        await mia.call("POST", f"/schedules/{schedules[0]['id']}/run/", 202, json={"if_running": "allow"})
+    path = path.format(schedule=schedules[0]["id"])
+    whole = await mia.call("GET", path, params={"limit": 500, **_query(path)})
+    for limit in {1, len(whole["items"])} - {0}:
+        part = await mia.call("GET", path, params={"limit": limit, **_query(path)})
+        has_more = limit < len(whole["items"])
+        assert (limit, has_more) == (len(part["items"]), part["next_cursor"] is not None)
+    everything = await carillon.call("GET", path, params={"limit": 500, **_query(path)})
+    last = await carillon.call("GET", path, params={"limit": len(everything["items"]) or 1, **_query(path)})
+    assert last["next_cursor"] is None
 
 
 @pytest.mark.parametrize("cursor", ["x", "bm9wZQ", "WzEsMl0", "bnVsbA", "WyJhIiwiYiJd"])

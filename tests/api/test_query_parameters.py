@@ -1,6 +1,7 @@
 """Parameters of a query: those that a call does not know are refused, on every call (`app.api.requests`)."""
 
 from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -122,3 +123,35 @@ async def test_what_is_wrong_with_a_parameter_is_said_in_words(standing: Carillo
     """Without the types and expressions of the code."""
     problem = await standing.call("GET", f"/schedules/?{query}", 422)
     assert [(query.partition("=")[0], message)] == [(one["field"], one["message"]) for one in problem["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("/slots/", "schedule_ids"), ("/slots/?last=5", "schedule_ids"), ("/search/", "q")]
+)
+async def test_a_missing_parameter_is_named(standing: Carillon, path: str, name: str) -> None:
+    """As a missing field of a body is."""
+    problem = await standing.call("GET", path, 422)
+    assert [{"field": name, "message": "This parameter is required."}] == problem["errors"]
+
+
+async def test_a_bad_parameter_has_the_name_that_the_query_gives_it(standing: Carillon) -> None:
+    """Not the one that the code has for it."""
+    problem = await standing.call("GET", "/audit/?actor=%00", 422)
+    assert ["actor"] == [error["field"] for error in problem["errors"]]
+
+
+@pytest.mark.parametrize(("path", "name", "most"), [("/slots/", "schedule_ids", 100), ("/schedules/", "ids", 500)])
+async def test_too_many_ids_are_refused_by_their_number(standing: Carillon, path: str, name: str, most: int) -> None:
+    """Not by the number of their characters."""
+    ids = ",".join(str(uuid4()) for _ in range(most + 1))
+    problem = await standing.call("GET", f"{path}?{name}={ids}", 422)
+    assert [{"field": name, "message": f"At most {most} ids can be given."}] == problem["errors"]
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/api/v1/session/"])
+@pytest.mark.parametrize(("query", "expected"), [("", 204), ("?nonsense=1", 422)])
+async def test_options_are_answered_with_and_without_a_query(
+    standing: Carillon, path: str, query: str, expected: int
+) -> None:
+    """Also of calls without a token, whose parameters a guard checks before any handler."""
+    assert expected == (await standing.raw("OPTIONS", f"{path}{query}")).status_code

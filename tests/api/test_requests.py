@@ -119,3 +119,14 @@ async def test_all_errors_of_a_body_are_named_in_plain_words(
     problem = await standing.call("POST", path, 422, json=body)
     assert ("validation", "Some fields are not valid.") == (problem["code"], problem["detail"])
     assert errors == {error["field"]: error["message"] for error in problem["errors"]}
+
+
+@pytest.mark.parametrize("path", [f"/executions/{ID}/cancel/", "/breakers/1/reset/"])
+async def test_a_call_without_a_body_refuses_a_broken_one(carillon: Carillon, path: str) -> None:
+    """What is JSON is ignored, as ever."""
+    for content in (b"{bad", b"\xff", b"[" * 5000):
+        refused = await carillon.request("POST", path, content=content, headers=JSON)
+        assert (400, "malformed") == (refused.status_code, refused.json()["code"])
+    for content in (b"", b"{}", b'{"note": "x"}'):
+        answer = await carillon.request("POST", path, content=content, headers=JSON)
+        assert 404 == answer.status_code, answer.text

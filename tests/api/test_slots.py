@@ -127,6 +127,7 @@ async def test_pages_follow_each_other(carillon: Carillon, database: Database) -
     assert whole == paged
     bounded = await slots(carillon, schedule, **{"from": whole[5]["slot"], "to": whole[3]["slot"]})
     assert whole[3:6] == bounded["items"]
+    assert (await slots(carillon, schedule, ahead=0, limit=10))["next_cursor"] is None
 
 
 async def test_the_last_repeats_bound_what_is_expected(carillon: Carillon) -> None:

@@ -12,6 +12,7 @@ from app.persistence.database import Database
 from tests.support.carillon import Carillon, Json
 
 TRIGGER = {"id": "start", "type": "trigger_schedule"}
+HTTP = {"id": "call", "type": "core.http_request"}
 
 
 async def test_a_workflow_comes_back_as_it_was_sent(carillon: Carillon) -> None:
@@ -58,6 +59,11 @@ async def test_a_workflow_comes_back_as_it_was_sent(carillon: Carillon) -> None:
             "nodes[1].config.headers",
         ),
         ([TRIGGER, {"id": "a", "type": "core.delay", "config": {"seconds": -1}}], [], "nodes[1].config.seconds"),
+        (
+            [TRIGGER, {**HTTP, "config": {"url": "http://x.test/", "expect_status": []}}],
+            [],
+            "nodes[1].config.expect_status",
+        ),
         ([], [], "nodes"),
         ([{"id": "", "type": "core.noop"}], [], "nodes[0].id"),
         ([TRIGGER], [{"from": "start"}], "edges[0].to"),

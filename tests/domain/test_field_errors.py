@@ -16,6 +16,7 @@ from app.domain.field_errors import MOST_ERRORS, field_errors, read_as
 from app.domain.schedule_input import Input, ScheduleInput
 from app.domain.workflows import TriggerConfig
 from app.services import inputs
+from app.services.views import ScheduleView, WorkflowView
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -54,6 +55,25 @@ class Picture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def told(raw: Any, kind: Any = Picture) -> dict[str, str]:
     """The errors by field."""
     return {error.field: error.message for error in field_errors(raw, kind)}
+
+
+def test_a_rule_that_is_a_sentence_keeps_its_one_full_stop() -> None:
+    """Rules of our own types may end with a full stop; msgspec's complaints do not."""
+    assert {"": "Exactly one of `ids` and `filter` is needed."} == told({"action": "pause"}, inputs.BulkInput)
+
+
+@pytest.mark.parametrize(
+    ("kind", "view"),
+    [(ScheduleInput, ScheduleView), (inputs.WorkflowInput, WorkflowView)],
+    ids=["schedule", "workflow"],
+)
+def test_fields_that_are_shown_but_not_written_are_called_read_only(kind: Any, view: Any) -> None:
+    """To say that there is no such field would be wrong: every response shows it."""
+    shown, writable = set(view.__struct_fields__), set(kind.__struct_fields__)
+    assert shown - writable == kind.READ_ONLY
+    for changes in (kind, inputs.ScheduleChanges if kind is ScheduleInput else inputs.WorkflowChanges):
+        errors = told(dict.fromkeys(kind.READ_ONLY, 1), changes)
+        assert {"This field is read-only. Leave it out."} == {errors[name] for name in kind.READ_ONLY}
 
 
 @pytest.mark.parametrize(

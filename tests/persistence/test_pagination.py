@@ -28,7 +28,7 @@ def page_of(rows: list[Row], part: Part, *, ascending: bool) -> Page[Row]:
         (last,) = position_of((KEY,), part.cursor)
         ordered = [row for row in ordered if (row.id > last if ascending else row.id < last)]
     items = ordered[part.offset : part.offset + part.limit]
-    more = cursor_of([items[-1].id]) if len(items) == part.limit else None
+    more = cursor_of([items[-1].id]) if items and len(ordered) > part.offset + part.limit else None
     return Page(items, len(rows), next_cursor=more, keys=("id",))
 
 

@@ -68,7 +68,8 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     headers: dict[HeaderName, HeaderValue] = msgspec.field(default_factory=dict)
     json: Any = UNSET
     body: str | UnsetType = UNSET
-    expect_status: StatusCode | list[StatusCode] | None = None
+    # An empty list would make every response a failure.
+    expect_status: StatusCode | Annotated[list[StatusCode], msgspec.Meta(min_length=1)] | None = None
     # The target answers 202 and reports the result later.
     await_callback: bool = False
     auth: Auth | UnsetType = UNSET
