@@ -51,6 +51,9 @@ async def test_why_a_slot_did_not_fire(visitor: Visitor, fleet: Fleet) -> None:
         before = await strip.get_attribute("aria-valuenow") or ""
         await page.keyboard.press("ArrowRight")
         await expect(strip).not_to_have_attribute("aria-valuenow", before)
+    assert "the run before was active" in (await strip.get_attribute("aria-valuetext") or "")
+    legend = page.get_by_role("list", name="Legend").get_by_role("listitem")
+    await expect(legend.filter(has_text="Skipped: the run before was active").locator(".letter")).to_have_text("O")
     await page.keyboard.press("Enter")
     await page.wait_for_url("**at=*")
     await expect(page.get_by_text("an earlier execution was still active").first).to_be_visible()

@@ -121,6 +121,7 @@ function Strip({ schedule, at, onExplain }: { schedule: Schedule; at?: string; o
   return (
     <section className="card stack" aria-label={t("label", { name: schedule.name })}>
       <div className="row">
+        <h2 className="grow">{t("title")}</h2>
         <label className="row small soft">
           {t("height")}
           <select value={measure} onChange={(event) => setMeasure(event.target.value as Measure)}>

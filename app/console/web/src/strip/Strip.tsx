@@ -103,7 +103,7 @@ export function LargeStrip({
       <p className="small" aria-hidden="true">
         {texts.entry(entry)}
       </p>
-      <Legend />
+      <Legend entries={entries} />
       <SlotTable entries={entries} zone={zone} onExplain={onExplain} />
     </div>
   );
@@ -145,11 +145,7 @@ function Drawing(props: {
       aria-hidden={props.label ? undefined : true}
       onClick={props.onClick}
     >
-      {layout.spans.length ? (
-        <pattern id={pattern} width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <line className="hatch" x1="0" y1="0" x2="0" y2="5" />
-        </pattern>
-      ) : null}
+      {layout.spans.length ? <Hatching id={pattern} /> : null}
       {layout.spans.map((span) => (
         <rect key={span.x} x={span.x} y={0} width={span.width} height={size.height} fill={`url(#${pattern})`} />
       ))}
@@ -181,10 +177,15 @@ function useMarkTexts(zone?: string) {
   const kinds = useTranslations("mark");
   const shownIn = useZone(zone);
   const kind = (one: Kind) => kinds(one);
-  const outcome = (slot: Slot, one: Kind) => (one === "other" ? (slot.status ?? slot.outcome) : kind(one));
+  const outcome = (slot: Slot, one: Kind) => {
+    if (one === "other") return slot.status ?? slot.outcome;
+    // A reason to skip that this page does not know.
+    return one === "skipped" && slot.outcome.startsWith("skipped_") ? slot.outcome.replaceAll("_", " ") : kind(one);
+  };
+  const span = (word: string) => (word === "paused" ? t("paused") : word === "disabled" ? t("disabledSpan") : word);
   function entry(one: Entry): string {
     if (one.span) {
-      const word = one.span.kind === "paused" ? t("paused") : one.span.kind === "disabled" ? t("disabledSpan") : one.span.kind;
+      const word = span(one.span.kind);
       const by = [one.span.by, one.span.note].filter(Boolean).join(": ");
       return `${word}, ${instantText(one.span.from, shownIn)}${one.span.to ? ` – ${instantText(one.span.to, shownIn)}` : ""}${by ? `, ${by}` : ""}`;
     }
@@ -196,26 +197,50 @@ function useMarkTexts(zone?: string) {
     if (slot.duration_ms !== null && slot.duration_ms !== undefined) parts.push(durationText(slot.duration_ms));
     return parts.join(" · ");
   }
-  return { kind, outcome, entry };
+  return { kind, outcome, span, entry };
 }
 
-function Legend() {
+/** The marks that this strip has, each with its shape, letter and word. */
+function Legend({ entries }: { entries: Entry[] }) {
+  const t = useTranslations("strip");
   const texts = useMarkTexts();
+  const pattern = useId();
   const sample: Slot = { slot: "2000-01-01T00:00:00Z", outcome: "" };
+  const spans = new Set(entries.flatMap((entry) => (entry.span ? [entry.span.kind] : [])));
   return (
-    <ul className="legend">
-      {KINDS.filter((kind) => kind !== "other").map((kind) => (
+    <ul className="legend" aria-label={t("legend")}>
+      {KINDS.filter((kind) => kind !== "other" && entries.some((entry) => entry.kind === kind)).map((kind) => (
         <li key={kind}>
           <svg width={14} height={16} viewBox="-2 0 14 16" aria-hidden="true">
             <path
               className={`kind-${kind}`}
-              d={layoutOf([{ slot: sample, kind }], { cell: 8, gap: 2, height: 16 }).paths[kind]}
+              d={layoutOf([{ slot: sample, kind }], { cell: 10, gap: 2, height: 16 }).paths[kind]}
             />
           </svg>
+          <span className="letter" aria-hidden="true">
+            {LETTERS[kind]}
+          </span>
           {texts.kind(kind)}
         </li>
       ))}
+      {[...spans].map((kind) => (
+        <li key={kind}>
+          <svg className="strip" width={14} height={16} aria-hidden="true">
+            <Hatching id={`${pattern}${kind}`} />
+            <rect width={14} height={16} fill={`url(#${pattern}${kind})`} />
+          </svg>
+          {texts.span(kind)}
+        </li>
+      ))}
     </ul>
+  );
+}
+
+function Hatching({ id }: { id: string }) {
+  return (
+    <pattern id={id} width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+      <line className="hatch" x1="0" y1="0" x2="0" y2="5" />
+    </pattern>
   );
 }
 
