@@ -57,6 +57,7 @@ async def test_why_a_slot_did_not_fire(visitor: Visitor, fleet: Fleet) -> None:
     await page.keyboard.press("Enter")
     await page.wait_for_url("**at=*")
     await expect(page.get_by_text("an earlier execution was still active").first).to_be_visible()
+    await expect(page.locator(".sentence")).to_contain_text(re.compile(r"The slot \d{4}-\d\d-\d\d [\d:]+ UTC"))
     await expect(page.get_by_text("decided here")).to_be_visible()
     await page.reload()
     await expect(page.get_by_text("decided here")).to_be_visible()

@@ -17,7 +17,7 @@ import { Missing } from "../shell/Shell";
 import type { Measure } from "../strip/marks";
 import { LargeStrip } from "../strip/Strip";
 import { useSlots } from "../strip/useSlots";
-import { Badge, Dialog, DialogFoot, Loaded, Loading, Name, Problem, RemoveDialog, ScopedButton, Time, useAct } from "../ui/controls";
+import { Badge, Dialog, DialogFoot, Loaded, Loading, Name, Problem, RemoveDialog, ScopedButton, Sentence, Time, useAct } from "../ui/controls";
 import { Editor } from "./Editor";
 import { Backfill } from "./Backfill";
 import { pauseOf } from "./healthDetail";
@@ -61,7 +61,7 @@ function Page({ schedule, etag }: { schedule: Schedule; etag: string | null }) {
             <Badge word={schedule.health ?? schedule.status} kind={schedule.health ? "health" : "status"} />
           </div>
           <p>
-            {schedule.spec_description}
+            <Sentence zone={schedule.timezone}>{schedule.spec_description}</Sentence>
             {schedule.spec_description.includes(schedule.timezone) ? null : (
               <span className="soft"> ({schedule.timezone})</span>
             )}

@@ -1,8 +1,8 @@
 import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent } from "react";
 import { useTranslations } from "use-intl";
 import type { Slot, Slots } from "../api/types";
-import { Time, useZone } from "../ui/controls";
-import { durationText, instantText } from "../ui/time";
+import { Sentence, Time, useZone } from "../ui/controls";
+import { durationText, instantText, readable } from "../ui/time";
 import { entriesOf, fitting, KINDS, layoutOf, LETTERS, type Cell, type Entry, type Kind, type Measure, type Size } from "./marks";
 import "./strip.css";
 
@@ -13,10 +13,10 @@ const LARGE: Size = { cell: 12, gap: 3, height: 40 };
 const LETTERS_HEIGHT = 14;
 
 /** The strip of a list row: marks only, described by one sentence. */
-export function SmallStrip({ slots, name }: { slots: Slots; name: string }) {
+export function SmallStrip({ slots, name, width = SMALL_WIDTH }: { slots: Slots; name: string; width?: number }) {
   const t = useTranslations("strip");
   const texts = useMarkTexts();
-  const entries = useMemo(() => fitting(entriesOf(slots), SMALL, SMALL_WIDTH), [slots]);
+  const entries = useMemo(() => fitting(entriesOf(slots), SMALL, width), [slots, width]);
   if (entries.length === 0) return <span className="soft small">{t("none")}</span>;
   const summary = KINDS.map((kind) => [kind, entries.filter((entry) => entry.kind === kind).length] as const)
     .filter(([, count]) => count > 0)
@@ -192,7 +192,7 @@ function useMarkTexts(zone?: string) {
     const { slot } = one;
     const parts = [instantText(slot.from ?? slot.slot, shownIn), outcome(slot, one.kind)];
     if ((slot.count ?? 1) > 1) parts.push(t("range", { count: slot.count ?? 1 }));
-    if (slot.reason) parts.push(slot.reason);
+    if (slot.reason) parts.push(readable(slot.reason, shownIn));
     if (slot.lateness_ms) parts.push(t("late", { ms: slot.lateness_ms }));
     if (slot.duration_ms !== null && slot.duration_ms !== undefined) parts.push(durationText(slot.duration_ms));
     return parts.join(" · ");
@@ -280,7 +280,9 @@ function SlotTable({
                     {texts.outcome(entry.slot, entry.kind)}
                     {(entry.slot.count ?? 1) > 1 ? ` × ${entry.slot.count}` : ""}
                   </td>
-                  <td>{entry.slot.reason}</td>
+                  <td>
+                    <Sentence zone={zone}>{entry.slot.reason ?? ""}</Sentence>
+                  </td>
                 </tr>
               ) : (
                 <tr key={`${entry.span.kind}${entry.span.from}`}>
