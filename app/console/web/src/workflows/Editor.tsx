@@ -13,6 +13,7 @@ import { RunTable } from "../runs/RunTable";
 import { usePageKeys } from "../shell/shortcuts";
 import { Missing } from "../shell/Shell";
 import { Loaded, Loading, Name, Problem, ScopedButton, useToast } from "../ui/controls";
+import { ActionIcon } from "./ActionIcon";
 import { Canvas } from "./Canvas";
 import { ClockPanel } from "./ClockPanel";
 import { NodeForm } from "./NodeForm";
@@ -258,11 +259,11 @@ function Palette({ actions, onAdd }: { actions: Action[]; onAdd: (type: string) 
             <button
               key={action.name}
               type="button"
-              className={`palette-item kind-of-${action.kind}`}
+              className="palette-item"
               title={action.description}
               onClick={() => onAdd(action.name)}
             >
-              {action.kind === "trigger" ? "◷ " : ""}
+              <ActionIcon action={action} />
               {action.title}
             </button>
           ))}
