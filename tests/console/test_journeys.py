@@ -413,6 +413,9 @@ async def test_a_peak_is_spread(worked: Visitor, carillon: Carillon) -> None:
     await expect(spread.get_by_label("At most, minutes")).to_have_value("10")
     await spread.get_by_role("button", name="Propose").click()
     await expect(spread).to_contain_text("Peak goes from 12 to 1 by 11 changes.")
+    await page.get_by_label("Group by").select_option("workflow")
+    group = page.get_by_role("region", name="Groups").get_by_role("row", name="night")
+    await expect(group.locator(".group-heat path[d^=M]").first).to_be_attached()
     row = spread.get_by_role("row", name="night").first
     await expect(row).to_contain_text(re.compile(rf"0 {peak.hour} \* \* \*(\d+) "))
     await expect(page.get_by_text(re.compile(rf"Peak {peak:%Y-%m-%d %H:%M} UTC goes from 12 to \d\."))).to_be_visible()
@@ -430,6 +433,9 @@ async def test_a_peak_is_spread(worked: Visitor, carillon: Carillon) -> None:
     await tried.get_by_role("combobox").fill("night 0")
     await page.keyboard.press("Enter")
     await expect(page.get_by_text(re.compile(r"goes from 12 to 11\."))).to_be_visible()
+    await expect(tried.get_by_role("list", name="What is tried")).to_contain_text(f"night 0 → 30 {peak.hour} * * *")
+    await tried.get_by_role("button", name="Take back the change of night 0").click()
+    await expect(page.get_by_text(re.compile(r"goes from 12 to 11\."))).to_be_hidden()
 
 
 async def minutes_of(carillon: Carillon) -> set[str]:
