@@ -92,6 +92,29 @@ async def test_an_edit_of_somebody_else_is_not_overwritten(visitor: Visitor, fle
     assert ("theirs", "mine") == (stored["name"], stored["description"])
 
 
+async def test_a_workflow_of_somebody_else_is_not_overwritten(visitor: Visitor, fleet: Fleet) -> None:
+    """Both versions of a workflow are shown; theirs can be taken, and mine can be saved over it."""
+    workflow = await fleet.carillon.workflow(name="drawn by two")
+    path = f"/workflows/{workflow['id']}/"
+    page = visitor.page
+    await visitor.open(f"/workflows/{workflow['id']}")
+    await page.get_by_label("Name", exact=True).fill("mine")
+    await fleet.carillon.call("PATCH", path, json={"name": "theirs"})
+    await page.get_by_role("button", name="Save", exact=True).click()
+    conflict = page.get_by_role("alert")
+    await expect(conflict).to_contain_text("Somebody else changed this workflow meanwhile.")
+    await expect(conflict.get_by_role("row", name="name")).to_have_text("nametheirsmine")
+    assert [] == await visitor.problems_in_both_themes()
+    await conflict.get_by_role("button", name="Take theirs").click()
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("theirs")
+    await fleet.carillon.call("PATCH", path, json={"name": "theirs again"})
+    await page.get_by_label("Name", exact=True).fill("mine")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await conflict.get_by_role("button", name="Save mine").click()
+    await expect(page.get_by_text("Saved.")).to_be_visible()
+    assert "mine" == (await fleet.carillon.call("GET", path))["name"]
+
+
 async def test_finding_by_words_and_labels(visitor: Visitor, fleet: Fleet) -> None:
     """Words and labels find the schedules, also from the palette; an unknown filter is explained, not a crash."""
     await fleet.carillon.schedule(name="vacuum of the archive", cron="0 4 * * *", labels={"team": "storage"})

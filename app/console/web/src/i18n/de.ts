@@ -522,6 +522,7 @@ const de: Messages = {
     fieldMissing: "nötig",
     list: "Schritte als Liste",
     firstName: "Neuer Workflow",
+    conflict: "Jemand anderes hat diesen Workflow inzwischen geändert.",
     overlay: "Einen Lauf darüberlegen",
     noOverlay: "keinen",
     openRun: "Lauf öffnen",

@@ -521,6 +521,7 @@ const en = {
     fieldMissing: "required",
     list: "Steps as a list",
     firstName: "new workflow",
+    conflict: "Somebody else changed this workflow meanwhile.",
     overlay: "Lay a run over it",
     noOverlay: "none",
     openRun: "Open the run",
