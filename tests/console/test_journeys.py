@@ -51,11 +51,14 @@ async def test_why_a_slot_did_not_fire(visitor: Visitor, fleet: Fleet) -> None:
         before = await strip.get_attribute("aria-valuenow") or ""
         await page.keyboard.press("ArrowRight")
         await expect(strip).not_to_have_attribute("aria-valuenow", before)
+    assert "the run before was active" in (await strip.get_attribute("aria-valuetext") or "")
+    legend = page.get_by_role("list", name="Legend").get_by_role("listitem")
+    await expect(legend.filter(has_text="Skipped: the run before was active").locator(".letter")).to_have_text("O")
     await page.keyboard.press("Enter")
     await page.wait_for_url("**at=*")
-    await expect(
-        page.get_by_text("an earlier execution was still active").locator("visible=true").first
-    ).to_be_visible()
+    reason = page.get_by_text("an earlier execution was still active").locator("visible=true")
+    await expect(reason.first).to_be_visible()
+    await expect(page.locator(".sentence")).to_contain_text(re.compile(r"The slot \d{4}-\d\d-\d\d [\d:]+ UTC"))
     await expect(page.get_by_text("decided here")).to_be_visible()
     await page.reload()
     await expect(page.get_by_text("decided here")).to_be_visible()
@@ -90,6 +93,29 @@ async def test_an_edit_of_somebody_else_is_not_overwritten(visitor: Visitor, fle
     assert ("theirs", "mine") == (stored["name"], stored["description"])
 
 
+async def test_a_workflow_of_somebody_else_is_not_overwritten(visitor: Visitor, fleet: Fleet) -> None:
+    """Both versions of a workflow are shown; theirs can be taken, and mine can be saved over it."""
+    workflow = await fleet.carillon.workflow(name="drawn by two")
+    path = f"/workflows/{workflow['id']}/"
+    page = visitor.page
+    await visitor.open(f"/workflows/{workflow['id']}")
+    await page.get_by_label("Name", exact=True).fill("mine")
+    await fleet.carillon.call("PATCH", path, json={"name": "theirs"})
+    await page.get_by_role("button", name="Save", exact=True).click()
+    conflict = page.get_by_role("alert")
+    await expect(conflict).to_contain_text("Somebody else changed this workflow meanwhile.")
+    await expect(conflict.get_by_role("row", name="name")).to_have_text("nametheirsmine")
+    assert [] == await visitor.problems_in_both_themes()
+    await conflict.get_by_role("button", name="Take theirs").click()
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("theirs")
+    await fleet.carillon.call("PATCH", path, json={"name": "theirs again"})
+    await page.get_by_label("Name", exact=True).fill("mine")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await conflict.get_by_role("button", name="Save mine").click()
+    await expect(page.get_by_text("Saved.")).to_be_visible()
+    assert "mine" == (await fleet.carillon.call("GET", path))["name"]
+
+
 async def test_finding_by_words_and_labels(visitor: Visitor, fleet: Fleet) -> None:
     """Words and labels find the schedules, also from the palette; an unknown filter is explained, not a crash."""
     await fleet.carillon.schedule(name="vacuum of the archive", cron="0 4 * * *", labels={"team": "storage"})
@@ -98,6 +124,10 @@ async def test_finding_by_words_and_labels(visitor: Visitor, fleet: Fleet) -> No
     await page.get_by_role("searchbox").fill("label:team=storage vacuum")
     await expect(page.get_by_role("link", name="vacuum of the archive")).to_be_visible()
     await expect(page.get_by_role("link", name="month end")).to_have_count(0)
+    filters = page.get_by_role("list", name="Filters")
+    await expect(filters.get_by_role("listitem")).to_have_text("label team=storage")
+    await filters.get_by_role("button", name="Remove label:team=storage").click()
+    await expect(page.get_by_role("searchbox")).to_have_value("vacuum")
     await page.get_by_role("searchbox").fill("health:splendid")
     await expect(page.get_by_role("alert")).to_contain_text("health")
     await page.keyboard.press("Control+k")
@@ -407,6 +437,9 @@ async def test_a_peak_is_spread(worked: Visitor, carillon: Carillon) -> None:
     await expect(spread.get_by_label("At most, minutes")).to_have_value("10")
     await spread.get_by_role("button", name="Propose").click()
     await expect(spread).to_contain_text("Peak goes from 12 to 1 by 11 changes.")
+    await page.get_by_label("Group by").select_option("workflow")
+    group = page.get_by_role("region", name="Groups").get_by_role("row", name="night")
+    await expect(group.locator(".group-heat path[d^=M]").first).to_be_attached()
     row = spread.get_by_role("row", name="night").first
     await expect(row).to_contain_text(re.compile(rf"0 {peak.hour} \* \* \*(\d+) "))
     await expect(page.get_by_text(re.compile(rf"Peak {peak:%Y-%m-%d %H:%M} UTC goes from 12 to \d\."))).to_be_visible()
@@ -424,6 +457,9 @@ async def test_a_peak_is_spread(worked: Visitor, carillon: Carillon) -> None:
     await tried.get_by_role("combobox").fill("night 0")
     await page.keyboard.press("Enter")
     await expect(page.get_by_text(re.compile(r"goes from 12 to 11\."))).to_be_visible()
+    await expect(tried.get_by_role("list", name="What is tried")).to_contain_text(f"night 0 → 30 {peak.hour} * * *")
+    await tried.get_by_role("button", name="Take back the change of night 0").click()
+    await expect(page.get_by_text(re.compile(r"goes from 12 to 11\."))).to_be_hidden()
 
 
 async def minutes_of(carillon: Carillon) -> set[str]:
@@ -549,7 +585,15 @@ async def test_a_run_laid_over_the_canvas(worked: Visitor, carillon: Carillon) -
     await canvas.locator(".step-node", has_text="work").click()
     await expect(page.get_by_role("region", name="Result of work")).to_contain_text("boom")
     await page.get_by_label("Lay a run over it").select_option("none")
-    await canvas.locator(".step-node", has_text="start").click()
+    node = canvas.locator(".step-node", has_text="start")
+    await expect(node).to_contain_text("every day at 05:00 UTC")
+    await expect(node.get_by_role("img", name="Slots of by hand")).to_be_visible()
+    await node.get_by_role("button", name="Pause").click()
+    await expect(node.get_by_role("button", name="Resume")).to_be_visible()
+    assert "paused" == (await carillon.get(schedule))["status"]
+    await node.get_by_role("button", name="Resume").click()
+    await expect(node.get_by_role("button", name="Pause")).to_be_visible()
+    await node.locator(".step-title").click()
     clock = page.get_by_role("region", name="Schedules")
     await expect(clock).to_contain_text("every day at 05:00 UTC")
     await clock.get_by_role("button", name="Pause").click()

@@ -90,6 +90,28 @@ async def test_the_list_and_a_schedule_fit_a_phone(browser: Browser, fleet: Flee
         assert {} == await problems_of(visitor, fleet, PHONE_PAGES)
 
 
+async def test_a_phone_shows_strips_and_where_it_is(browser: Browser, fleet: Fleet) -> None:
+    """A row has its strip and its next run below the name; the link of the open page is in view."""
+    async with visiting(browser, fleet.origin, viewport=PHONE) as visitor:
+        await visitor.log_in(fleet.carillon, "/schedules?q=heartbeat")
+        row = visitor.page.get_by_role("row", name="heartbeat")
+        await expect(row.get_by_role("img", name="Slots of heartbeat")).to_be_visible()
+        await expect(row.locator(".next time")).to_be_visible()
+        await visitor.go("/settings")
+        await expect(visitor.page.get_by_role("link", name="Settings", exact=True)).to_be_in_viewport()
+
+
+async def test_the_palette_shows_icons(visitor: Visitor, fleet: Fleet) -> None:
+    """Each action that the server offers has the icon and the colour that the server names."""
+    await visitor.open("/workflows/new")
+    palette = visitor.page.get_by_role("region", name="Add a step")
+    for action in (await fleet.carillon.call("GET", "/actions/"))["items"]:
+        icon = palette.get_by_role("button", name=action["title"], exact=True).locator(".action-icon")
+        await expect(icon.locator(f"svg.lucide-{action['icon']}")).to_be_visible()
+        red, green, blue = (int(action["color"][place : place + 2], 16) for place in (1, 3, 5))
+        await expect(icon).to_have_css("background-color", f"rgb({red}, {green}, {blue})")
+
+
 async def test_odd_names_are_harmless_and_legible(visitor: Visitor, fleet: Fleet) -> None:
     """Markup, right-to-left text and 255 characters are shown as they are, in the list and on their pages."""
     await visitor.open("/schedules")

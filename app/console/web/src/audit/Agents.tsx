@@ -7,7 +7,7 @@ import { useTranslations } from "use-intl";
 import { leases, schedules } from "../api/client";
 import type { Lease, LeaseDetail, Schedule } from "../api/types";
 import { useScheduleNames } from "../runs/useScheduleNames";
-import { Badge, Dialog, DialogFoot, Loaded, Name, ScopedButton, Time, useAct, useToast } from "../ui/controls";
+import { Badge, Dialog, DialogFoot, Loaded, Name, ScopedButton, Sentence, Time, useAct, useToast } from "../ui/controls";
 import { Adopt, Extend, Grant } from "./LeaseForms";
 import { byLease, EDITABLE, isSame } from "./review";
 import "./agents.css";
@@ -144,7 +144,7 @@ function WaitingTable({ items }: { items: Schedule[] }) {
                 </Link>
               </td>
               <td>
-                {item.spec_description} <span className="soft">({item.timezone})</span>
+                <Sentence zone={item.timezone}>{item.spec_description}</Sentence> <span className="soft">({item.timezone})</span>
               </td>
               <td>{item.total_repeats || 1}</td>
               <td>

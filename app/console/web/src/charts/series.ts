@@ -1,7 +1,7 @@
 /** The geometry of charts: stacked bars of outcomes, and lines of lateness on a log axis. */
 
 import type { LatenessStep, OutcomeStep } from "../api/types";
-import { kindOf, type Kind } from "../strip/marks";
+import { isSkipped, kindOf, type Kind } from "../strip/marks";
 
 export interface Frame {
   from: number;
@@ -27,11 +27,12 @@ export const STACK: readonly Kind[] = [
 
 export type Counts = Partial<Record<Kind, number>>;
 
-/** Returns the counts of outcomes by the kinds of marks that the strips use. */
+/** Returns the counts of outcomes by the kinds of marks that the strips use; all that were skipped are one. */
 export function countsOf(outcomes: Record<string, number>): Counts {
   const counts: Counts = {};
   for (const [outcome, count] of Object.entries(outcomes)) {
-    const kind = kindOf({ slot: "", outcome, status: outcome });
+    const found = kindOf({ slot: "", outcome, status: outcome });
+    const kind = isSkipped(found) ? "skipped" : found;
     counts[kind] = (counts[kind] ?? 0) + count;
   }
   return counts;

@@ -8,7 +8,7 @@ import { useTranslations } from "use-intl";
 import { breakers, schedules } from "../api/client";
 import type { Explanation, Schedule, ScheduleThen } from "../api/types";
 import { ChangeList } from "../audit/Events";
-import { Badge, Loaded, Name, ScopedButton, Time, useAct, useCopy } from "../ui/controls";
+import { Badge, Loaded, Name, ScopedButton, Sentence, Time, useAct, useCopy } from "../ui/controls";
 import { Backfill } from "../schedules/Backfill";
 import { gapAround } from "../strip/gap";
 import { useSlots } from "../strip/useSlots";
@@ -56,7 +56,7 @@ function Answer({ schedule, found, onAt }: { schedule: Schedule; found: Explanat
     <div className="stack">
       <div>
         <p className="sentence" aria-live="polite">
-          {found.sentence}
+          <Sentence zone={schedule.timezone}>{found.sentence}</Sentence>
         </p>
         <p className="soft small">
           <code>{title}</code> · <Time at={found.slot} zone={schedule.timezone} />
@@ -71,10 +71,12 @@ function Answer({ schedule, found, onAt }: { schedule: Schedule; found: Explanat
               <details open={state === "failed"}>
                 <summary>
                   <Icon size={16} aria-hidden="true" />
-                  <strong>{check.check}</strong>
+                  <strong>{check.check.replaceAll("_", " ")}</strong>
                   <span className="small">{t(state)}</span>
                 </summary>
-                <p>{check.detail}</p>
+                <p>
+                  <Sentence zone={schedule.timezone}>{check.detail}</Sentence>
+                </p>
               </details>
             </li>
           );
@@ -96,7 +98,7 @@ function AsItWas({ then, zone }: { then: ScheduleThen; zone: string }) {
       <dl className="facts">
         <dt>{t("wasDue")}</dt>
         <dd>
-          {then.spec_description} <span className="soft">({then.timezone})</span>{" "}
+          <Sentence zone={then.timezone}>{then.spec_description}</Sentence> <span className="soft">({then.timezone})</span>{" "}
           <Badge word={then.status} kind="status" />
         </dd>
         <dt>{t("thenSince")}</dt>

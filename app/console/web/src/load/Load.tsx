@@ -6,12 +6,12 @@ import { useMemo, useState } from "react";
 import { useTranslations } from "use-intl";
 import { fleet, stats } from "../api/client";
 import type { Forecast, Spread } from "../api/types";
-import { Loaded, Problem, Time, useZone } from "../ui/controls";
+import { Loaded, Name, Problem, Time, useZone } from "../ui/controls";
 import { clockText, instantText } from "../ui/time";
 import { bucketsAbove, capacityOf, isTooMany, type Capacity } from "./capacity";
-import { busiest, firesAt, heatRows } from "./heat";
+import { busiest, firesAt, heatRows, shadesOf } from "./heat";
 import { SpreadForm } from "./SpreadForm";
-import { WhatIf, type Change } from "./WhatIf";
+import { WhatIf, type Change, type Tried } from "./WhatIf";
 import "./load.css";
 
 const route = getRouteApi("/load");
@@ -31,13 +31,13 @@ export default function Load() {
   const t = useTranslations("load");
   const { by = "none" } = route.useSearch();
   const navigate = useNavigate();
-  const [tried, setTried] = useState<Change[]>([]);
+  const [tried, setTried] = useState<Tried[]>([]);
   const [proposal, setProposal] = useState<Spread | null>(null);
   // Rows are whole hours; what has passed of the first one is empty.
   const [start] = useState(() => Math.floor(Date.now() / HOUR_MS) * HOUR_MS);
   const span = { from: new Date(start).toISOString(), to: new Date(start + DAY_MS).toISOString() };
   const request = { ...span, bucket_seconds: BUCKET_SECONDS, by: by === "none" ? null : by };
-  const changes: Change[] = proposal ? proposal.changes.slice(0, MOST_CHANGES).map(({ id, set }) => ({ id, set })) : tried;
+  const changes: Change[] = proposal ? proposal.changes.slice(0, MOST_CHANGES).map(({ id, set }) => ({ id, set })) : tried.map(({ change }) => change);
   const stored = useForecast(request);
   const changed = useForecast({ ...request, changes }, changes.length > 0);
   const shown = changes.length > 0 && changed.data ? changed.data : stored.data;
@@ -73,17 +73,17 @@ export default function Load() {
             ) : null}
             {changes.length > 0 && changed.data ? <Difference before={before} after={changed.data} /> : null}
             <Heat forecast={shown ?? before} />
+            <Groups forecast={shown ?? before} />
             <div className="two">
               <SpreadForm proposal={proposal} onProposal={setProposal} />
               <WhatIf
-                changes={tried}
+                tried={tried}
                 onChange={(next) => {
                   setProposal(null);
                   setTried(next);
                 }}
               />
             </div>
-            <Groups forecast={shown ?? before} />
           </>
         )}
       </Loaded>
@@ -196,30 +196,66 @@ function Difference({ before, after }: { before: Forecast; after: Forecast }) {
   );
 }
 
+/** The load of each group through the day: those with the most runs first. */
 function Groups({ forecast }: { forecast: Forecast }) {
   const t = useTranslations("load");
-  const { groups } = forecast;
-  if (groups.length === 0) return null;
+  const zone = useZone();
+  const { groups, buckets } = forecast;
+  const shown = groups.slice(0, MOST_GROUPS);
+  const most = Math.max(1, ...shown.flatMap((group) => group.buckets));
+  const [first, last] = [buckets[0], buckets.at(-1)];
+  if (shown.length === 0 || !first || !last) return null;
   return (
-    <section className="card">
-      <table className="plain">
-        <thead>
-          <tr>
-            <th scope="col">{t("by")}</th>
-            <th scope="col">{t("runs")}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {groups.slice(0, MOST_GROUPS).map((group) => (
-            <tr key={group.key}>
-              <td>
-                <bdi>{group.name || (group.key ?? "–")}</bdi>
-              </td>
-              <td>{group.fires}</td>
+    <section className="card stack" aria-label={t("groups")}>
+      <h2>{t("groups")}</h2>
+      <div className="scroll">
+        <table className="plain groups">
+          <thead>
+            <tr>
+              <th scope="col">{t("group")}</th>
+              <th scope="col" className="soft">
+                {clockText(first.at, zone)} – {clockText(Date.parse(last.at) + BUCKET_SECONDS * 1000, zone)} {zone}
+              </th>
+              <th scope="col">{t("highest")}</th>
+              <th scope="col">{t("runs")}</th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {shown.map((group) => (
+              <tr key={group.key}>
+                <td>
+                  <span className="clamped" title={group.name}>
+                    <Name>{group.name || String(group.key ?? "–")}</Name>
+                  </span>
+                </td>
+                <td>
+                  <GroupHeat buckets={group.buckets} most={most} />
+                </td>
+                <td className="nowrap">{highestText(group.buckets, buckets, zone)}</td>
+                <td>{group.fires}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {groups.length > shown.length ? <p className="soft small">{t("moreGroups", { count: groups.length - shown.length })}</p> : null}
     </section>
   );
+}
+
+function GroupHeat({ buckets, most }: { buckets: number[]; most: number }) {
+  const paths = useMemo(() => shadesOf(buckets, most), [buckets, most]);
+  return (
+    <svg className="group-heat" viewBox={`0 0 ${buckets.length} 1`} preserveAspectRatio="none" aria-hidden="true">
+      {paths.map((path, shade) => (
+        <path key={shade} className={`shade-${shade}`} d={path} />
+      ))}
+    </svg>
+  );
+}
+
+function highestText(own: number[], buckets: Forecast["buckets"], zone: string): string {
+  const highest = Math.max(0, ...own);
+  const at = buckets[own.indexOf(highest)]?.at;
+  return at && highest > 0 ? `${highest} · ${clockText(at, zone)}` : "–";
 }

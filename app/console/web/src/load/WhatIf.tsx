@@ -1,15 +1,23 @@
 /** What a change of a cron expression, or a new schedule, would do to the load. */
 
 import { useQuery } from "@tanstack/react-query";
+import { X } from "lucide-react";
 import { useDeferredValue, useState, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
 import { fleet, workflows } from "../api/client";
-import { useAct } from "../ui/controls";
+import { Name, useAct } from "../ui/controls";
 import { ID, idsNamed } from "./namedSchedule";
 
 export type Change = { id: string; set: object } | { draft: object };
 
-export function WhatIf({ changes, onChange }: { changes: Change[]; onChange: (changes: Change[]) => void }) {
+/** A change that is tried, and how it is named in the list of them. */
+export interface Tried {
+  change: Change;
+  name: string;
+  cron: string;
+}
+
+export function WhatIf({ tried, onChange }: { tried: Tried[]; onChange: (tried: Tried[]) => void }) {
   const t = useTranslations("load");
   const [typed, setTyped] = useState("");
   const [cron, setCron] = useState("*/5 * * * *");
@@ -22,12 +30,13 @@ export function WhatIf({ changes, onChange }: { changes: Change[]; onChange: (ch
     setRefusal(null);
     const name = typed.trim();
     const draft = { name: "draft", workflow_id: workflow.data?.items[0]?.id ?? 1, cron };
-    if (!name) return onChange([...changes, { draft }]);
+    const add = (change: Change) => onChange([...tried, { change, name: name || t("draft"), cron }]);
+    if (!name) return add({ draft });
     // Not what was offered while typing: that may be of an earlier text.
     const ids = ID.test(name) ? [name] : await act(async () => idsNamed(name, (await fleet.search(name)).items));
     const [id, other] = ids ?? [];
     if (ids && (!id || other)) setRefusal(id ? "several" : "unknown");
-    else if (id) onChange([...changes, { id, set: { cron } }]);
+    else if (id) add({ id, set: { cron } });
   }
   return (
     <section className="card stack" aria-label={t("whatIf")}>
@@ -54,13 +63,32 @@ export function WhatIf({ changes, onChange }: { changes: Change[]; onChange: (ch
         </label>
         <div className="actions">
           <button type="submit">{t("try")}</button>
-          {changes.length ? (
+          {tried.length ? (
             <button type="button" onClick={() => onChange([])}>
               {t("reset")}
             </button>
           ) : null}
         </div>
       </form>
+      {tried.length ? (
+        <ul className="plain-list tight" aria-label={t("tried")}>
+          {tried.map((one, index) => (
+            <li key={index} className="row">
+              <span className="grow clamped">
+                <Name>{one.name}</Name> → <code>{one.cron}</code>
+              </span>
+              <button
+                type="button"
+                className="plain"
+                aria-label={t("untry", { name: one.name })}
+                onClick={() => onChange(tried.filter((other) => other !== one))}
+              >
+                <X size={14} aria-hidden="true" />
+              </button>
+            </li>
+          ))}
+        </ul>
+      ) : null}
     </section>
   );
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Forecast } from "../api/types";
-import { busiest, firesAt, heatRows } from "./heat";
+import { busiest, firesAt, heatRows, shadesOf } from "./heat";
 
 const bucket = (at: string, fires: number) => ({ at, fires, busy_seconds: 0 });
 const buckets = [
@@ -25,4 +25,8 @@ test("the busiest times come first, and empty ones are left out", () => {
 
 test("a bucket that is not there has no fires", () => {
   expect(firesAt({ buckets } as Forecast, "2026-11-18T05:00:00Z")).toBe(0);
+});
+
+test("the buckets of a group are one path for each shade, and empty ones are left out", () => {
+  expect(shadesOf([0, 1, 1000, 125], 1000)).toEqual(["M1 0h1v1h-1z", "M3 0h1v1h-1z", "", "M2 0h1v1h-1z"]);
 });

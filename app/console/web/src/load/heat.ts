@@ -30,6 +30,20 @@ export function heatRows(buckets: Forecast["buckets"]): HeatRow[] {
   return [...rows.values()];
 }
 
+/** How many shades the strip of a group has. */
+export const SHADES = 4;
+
+/** Returns the buckets of a group as one path for each shade, a unit wide and high each; the lightest first. */
+export function shadesOf(buckets: readonly number[], most: number): string[] {
+  const paths = Array.from({ length: SHADES }, () => "");
+  buckets.forEach((fires, index) => {
+    if (fires <= 0) return;
+    const shade = Math.min(SHADES, Math.ceil(Math.cbrt(fires / Math.max(1, most)) * SHADES)) - 1;
+    paths[shade] += `M${index} 0h1v1h-1z`;
+  });
+  return paths;
+}
+
 /** Returns the busiest buckets, the busiest first; empty ones are left out. */
 export function busiest(buckets: Forecast["buckets"], count: number): Forecast["buckets"] {
   return buckets

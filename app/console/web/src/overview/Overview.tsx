@@ -10,7 +10,7 @@ import { useInterval, useLive, usePulseEffect } from "../live/useLive";
 import { RunTable } from "../runs/RunTable";
 import { useSession } from "../sessionContext";
 import { useOverview } from "../shell/Shell";
-import { Badge, Loaded, Name, Problem, Time } from "../ui/controls";
+import { Badge, Loaded, Name, Problem, Sentence, Time } from "../ui/controls";
 import { allows } from "../ui/scopes";
 import { Charts } from "./Charts";
 import { Workers } from "./Workers";
@@ -132,7 +132,9 @@ function AttentionList({ items }: { items: Attention[] }) {
         {items.map((item) => (
           <li key={`${item.kind}${item.id}`} className={MILD.has(item.kind) ? "mild" : ""}>
             <AttentionLink item={item} />
-            <span>{item.sentence}</span>
+            <span>
+              <Sentence>{item.sentence}</Sentence>
+            </span>
             {item.since ? (
               <span className="soft small">
                 <Time at={item.since} relative />

@@ -7,7 +7,7 @@ import { useTranslations } from "use-intl";
 import { fleet, schedules, workflows } from "../api/client";
 import { ApiError } from "../api/http";
 import type { Fire, Plan, Preview, Schedule } from "../api/types";
-import { Problem, ScopedButton, Time, useToast } from "../ui/controls";
+import { Problem, ScopedButton, Sentence, Time, useToast } from "../ui/controls";
 import { bodyOf, changesOf, creationOf, EMPTY, formOf, KINDS, payloadOf, specOf, type Form, type Kind } from "./form";
 
 const newRoute = getRouteApi("/schedules/new");
@@ -290,7 +290,9 @@ function PreviewView({ form, id }: { form: Form; id?: string }) {
       {query.error ? <Problem error={query.error} /> : null}
       {query.data && !query.error ? (
         <>
-          <p className="sentence">{query.data.description}</p>
+          <p className="sentence">
+            <Sentence zone={form.timezone}>{query.data.description}</Sentence>
+          </p>
           {query.data.warnings.length ? (
             <div className="note warn">
               <strong>{t("warnings")}</strong>

@@ -3,7 +3,8 @@
 import { useInfiniteQuery, useQuery, useQueryClient, type InfiniteData } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { X } from "lucide-react";
+import { useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { useTranslations } from "use-intl";
 import { schedules } from "../api/client";
 import { ApiError } from "../api/http";
@@ -13,22 +14,26 @@ import { useInterval, usePulseEffect } from "../live/useLive";
 import { usePageKeys } from "../shell/shortcuts";
 import { useOverview } from "../shell/Shell";
 import { SmallStrip } from "../strip/Strip";
-import { Badge, Loading, Name, Problem, Time, useAct } from "../ui/controls";
+import { Badge, Loading, Name, Problem, Sentence, Time, useAct } from "../ui/controls";
 import { BulkBar, OperationsDialog, type Selection } from "./BulkBar";
 import { failuresOf, pauseOf } from "./healthDetail";
 import { SavedViews } from "./SavedViews";
-import { parseSearch, queryOf, searchText, toggled, type Parsed } from "./search";
+import { parseSearch, queryOf, searchText, toggled, without, type Parsed } from "./search";
 import "./list.css";
 
 const route = getRouteApi("/schedules");
 const PAGE_SIZE = 100;
 const ROW_HEIGHT = 56;
+/** On a narrow screen the strip and the next run stand below the name; `list.css` has the same width. */
+const NARROW_ROW_HEIGHT = 88;
+const NARROW = "(max-width: 1000px)";
+const NARROW_STRIP_WIDTH = 170;
 const STRIP_SLOTS = 40;
 const MOST_STRIPS = 100;
 /** Strips are asked for in blocks of rows, so that scrolling by a row asks for nothing. */
 const BLOCK = 20;
 const NEWER_LOOKED_AT = 50;
-const TYPING_MS = 250;
+const TYPING_MS = 120;
 const SORTS = { "": "newest", name: "byName", next_run_at: "byNext", "-last_attempt_at": "byLast" } as const;
 
 export default function List() {
@@ -43,6 +48,9 @@ export default function List() {
   const newer = useNewer(q, sort, query.data);
   const rows = useMemo(() => query.data?.pages.flatMap((page) => page.items) ?? [], [query.data]);
   const [selection, setSelection] = useState<Selection>({ ids: new Set() });
+  // What was selected belongs to the rows of one search.
+  useEffect(() => setSelection({ ids: new Set() }), [q]);
+  const isNarrow = useIsNarrow();
   const total = query.data?.pages[0]?.total ?? rows.length;
   const setSearch = (text: string) =>
     void navigate({ to: "/schedules", search: { q: text || undefined, sort: sort || undefined }, replace: true });
@@ -66,7 +74,10 @@ export default function List() {
         {operations ? <OperationsDialog onClose={() => setOperations(false)} /> : null}
       </div>
       <SearchField value={q} onChange={setSearch} />
-      <SavedViews q={q} sort={sort} />
+      <div className="row narrowing">
+        <Chips parsed={parsed} onChange={(next) => setSearch(searchText(next))} />
+        <SavedViews q={q} sort={sort} />
+      </div>
       <div className="row">
         <Facets parsed={parsed} onChange={(next) => setSearch(searchText(next))} />
         {newer.count > 0 ? (
@@ -93,7 +104,9 @@ export default function List() {
       {query.data && rows.length === 0 ? <Nothing parsed={parsed} onSearch={setSearch} /> : null}
       {rows.length > 0 ? (
         <Rows
+          key={String(isNarrow)}
           rows={rows}
+          isNarrow={isNarrow}
           listKey={["schedules", q, sort]}
           selection={selection}
           onSelect={setSelection}
@@ -110,6 +123,17 @@ export default function List() {
         />
       ) : null}
     </div>
+  );
+}
+
+function useIsNarrow(): boolean {
+  return useSyncExternalStore(
+    (changed) => {
+      const media = matchMedia(NARROW);
+      media.addEventListener("change", changed);
+      return () => media.removeEventListener("change", changed);
+    },
+    () => matchMedia(NARROW).matches,
   );
 }
 
@@ -169,6 +193,32 @@ function SearchField({ value, onChange }: { value: string; onChange: (text: stri
       value={text}
       onChange={(event) => setText(event.target.value)}
     />
+  );
+}
+
+/** The filters of the search that are no facets, each with a button that takes it away. */
+function Chips({ parsed, onChange }: { parsed: Parsed; onChange: (next: Parsed) => void }) {
+  const t = useTranslations("list");
+  const shown = parsed.chips.filter((chip) => chip.filter !== "health");
+  if (shown.length === 0) return null;
+  return (
+    <ul className="row plain-list" aria-label={t("filters")}>
+      {shown.map((chip) => (
+        <li key={`${chip.filter}:${chip.value}`} className="chip filter">
+          <span>
+            <span className="soft">{chip.filter}</span> <Name>{chip.value}</Name>
+          </span>
+          <button
+            type="button"
+            className="plain"
+            aria-label={t("removeFilter", { filter: `${chip.filter}:${chip.value}` })}
+            onClick={() => onChange(without(parsed, chip))}
+          >
+            <X size={13} aria-hidden="true" />
+          </button>
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -244,19 +294,20 @@ function Nothing({ parsed, onSearch }: { parsed: Parsed; onSearch: (text: string
 
 function Rows(props: {
   rows: Schedule[];
+  isNarrow: boolean;
   listKey: string[];
   selection: Selection;
   onSelect: (selection: Selection) => void;
   onEnd: () => void;
 }) {
-  const { rows, selection, onSelect, onEnd } = props;
+  const { rows, isNarrow, selection, onSelect, onEnd } = props;
   const t = useTranslations("list");
   const frame = useRef<HTMLDivElement>(null);
   const [current, setCurrent] = useState(-1);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => frame.current,
-    estimateSize: () => ROW_HEIGHT,
+    estimateSize: () => (isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT),
     overscan: 12,
   });
   const visible = virtual.getVirtualItems();
@@ -269,7 +320,8 @@ function Rows(props: {
   const strips = useStrips(drawn);
   useLiveRows(props.listKey, drawn);
   const toggle = (id: string) => {
-    const ids = new Set(selection.ids);
+    // One that is taken out of all that match leaves those that are loaded.
+    const ids = new Set(selection.all ? rows.map((row) => row.id) : selection.ids);
     if (!ids.delete(id)) ids.add(id);
     onSelect({ ids });
   };
@@ -309,6 +361,7 @@ function Rows(props: {
                 key={row.id}
                 row={row}
                 top={item.start}
+                isNarrow={isNarrow}
                 index={item.index}
                 isCurrent={item.index === current}
                 isSelected={Boolean(selection.all) || selection.ids.has(row.id)}
@@ -326,20 +379,21 @@ function Rows(props: {
 function Row(props: {
   row: Schedule;
   top: number;
+  isNarrow: boolean;
   index: number;
   isCurrent: boolean;
   isSelected: boolean;
   slots: Slots | undefined;
   onToggle: () => void;
 }) {
-  const { row } = props;
+  const { row, isNarrow } = props;
   const t = useTranslations("list");
   return (
     <div
       role="row"
       aria-rowindex={props.index + 1}
       className={`schedule-row${props.isCurrent ? " current" : ""}`}
-      style={{ transform: `translateY(${props.top}px)`, height: ROW_HEIGHT }}
+      style={{ transform: `translateY(${props.top}px)`, height: isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT }}
     >
       <span role="cell">
         <input
@@ -353,16 +407,22 @@ function Row(props: {
         <Link to="/schedules/$id" params={{ id: row.id }} title={row.name}>
           <Name>{row.name}</Name>
         </Link>
-        <span className="soft small ellipsis">{row.spec_description}</span>
+        <span className="soft small ellipsis">
+          <Sentence zone={row.timezone}>{row.spec_description}</Sentence>
+        </span>
       </span>
       <span role="cell" className="tight">
         <HealthOf row={row} slots={props.slots} />
       </span>
-      <span role="cell" className="wide">
-        {props.slots ? <SmallStrip slots={props.slots} name={row.name} /> : <span className="soft">–</span>}
+      <span role="cell" className="slots">
+        {props.slots ? (
+          <SmallStrip slots={props.slots} name={row.name} width={isNarrow ? NARROW_STRIP_WIDTH : undefined} />
+        ) : (
+          <span className="soft">–</span>
+        )}
       </span>
-      <span role="cell" className="wide small">
-        <Time at={row.next_run_at} zone={row.timezone} />
+      <span role="cell" className="next small">
+        <Time at={row.next_run_at} zone={row.timezone} short={isNarrow} relative={isNarrow} />
       </span>
     </div>
   );
@@ -453,7 +513,7 @@ function useRowKeys(rows: Schedule[], current: number, move: (index: number) => 
         () => (row.status === "paused" ? schedules.resume(row.id) : schedules.pause(row.id, {})),
         t(row.status === "paused" ? "resumed" : "paused"),
       ),
-    r: () => row && void act(() => schedules.run(row.id)),
+    r: () => row && void act(() => schedules.run(row.id), `${row.name}: ${t("started")}`),
   });
 }
 

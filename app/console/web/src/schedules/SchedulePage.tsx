@@ -17,7 +17,7 @@ import { Missing } from "../shell/Shell";
 import type { Measure } from "../strip/marks";
 import { LargeStrip } from "../strip/Strip";
 import { useSlots } from "../strip/useSlots";
-import { Badge, Dialog, DialogFoot, Loaded, Loading, Name, Problem, RemoveDialog, ScopedButton, Time, useAct } from "../ui/controls";
+import { Badge, Dialog, DialogFoot, Loaded, Loading, Name, Problem, RemoveDialog, ScopedButton, Sentence, Time, useAct } from "../ui/controls";
 import { Editor } from "./Editor";
 import { Backfill } from "./Backfill";
 import { pauseOf } from "./healthDetail";
@@ -61,7 +61,7 @@ function Page({ schedule, etag }: { schedule: Schedule; etag: string | null }) {
             <Badge word={schedule.health ?? schedule.status} kind={schedule.health ? "health" : "status"} />
           </div>
           <p>
-            {schedule.spec_description}
+            <Sentence zone={schedule.timezone}>{schedule.spec_description}</Sentence>
             {schedule.spec_description.includes(schedule.timezone) ? null : (
               <span className="soft"> ({schedule.timezone})</span>
             )}
@@ -121,6 +121,7 @@ function Strip({ schedule, at, onExplain }: { schedule: Schedule; at?: string; o
   return (
     <section className="card stack" aria-label={t("label", { name: schedule.name })}>
       <div className="row">
+        <h2 className="grow">{t("title")}</h2>
         <label className="row small soft">
           {t("height")}
           <select value={measure} onChange={(event) => setMeasure(event.target.value as Measure)}>

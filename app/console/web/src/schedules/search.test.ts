@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bodyFilterOf, parseSearch, queryOf, searchText, toggled } from "./search";
+import { bodyFilterOf, parseSearch, queryOf, searchText, toggled, without } from "./search";
 
 test("filters and words are told apart", () => {
   expect(parseSearch('status:paused owner:mia "invoice run" eu')).toEqual({
@@ -32,6 +32,11 @@ test("a facet sets its filter, another value replaces it, the same removes it", 
   expect(searchText(paused)).toBe("status:paused x");
   expect(searchText(toggled(paused, "status", "dead"))).toBe("status:dead x");
   expect(searchText(toggled(paused, "status", "paused"))).toBe("x");
+});
+
+test("one of several filters is taken away", () => {
+  const parsed = parseSearch("label:a=1 label:b=2 host:db.example x");
+  expect(searchText(without(parsed, { filter: "label", value: "a=1" }))).toBe("label:b=2 host:db.example x");
 });
 
 test("the filter of an operation has numbers where the API wants numbers", () => {

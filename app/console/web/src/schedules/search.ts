@@ -64,6 +64,11 @@ export function toggled(parsed: Parsed, filter: string, value: string): Parsed {
   return { ...parsed, chips: isSet ? others : [...others, { filter, value }] };
 }
 
+/** Takes one filter away. */
+export function without(parsed: Parsed, gone: Chip): Parsed {
+  return { ...parsed, chips: parsed.chips.filter((chip) => chip.filter !== gone.filter || chip.value !== gone.value) };
+}
+
 const NUMBERS = new Set(["workflow_id", "team_id"]);
 
 /** Returns the filter of an operation on all schedules that match: ids of workflows and teams are numbers in a body. */

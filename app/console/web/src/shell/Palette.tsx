@@ -156,7 +156,7 @@ function useSchedule() {
   const done: Record<Verb, string> = {
     pause: t("schedule.paused"),
     resume: t("schedule.resumed"),
-    run: t("palette.started"),
+    run: t("schedule.started"),
   };
   async function run(verb: Verb, { id, name }: Found): Promise<void> {
     if (!allows(scopes, "operate")) {

@@ -36,8 +36,14 @@ export function Shell() {
 
 function Navigation() {
   const t = useTranslations("nav");
+  const path = useRouterState({ select: (state) => state.resolvedLocation?.pathname });
+  const element = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // On a phone the links are one line, wider than the screen.
+    element.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [path]);
   return (
-    <nav className="nav" aria-label={t("label")}>
+    <nav className="nav" aria-label={t("label")} ref={element}>
       <Link to="/overview" className="brand" aria-label="Carillon">
         <img src="/console/icon.svg" alt="" />
         Carillon

@@ -1,8 +1,8 @@
 import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent } from "react";
 import { useTranslations } from "use-intl";
 import type { Slot, Slots } from "../api/types";
-import { Time, useZone } from "../ui/controls";
-import { durationText, instantText } from "../ui/time";
+import { Sentence, Time, useZone } from "../ui/controls";
+import { durationText, instantText, readable } from "../ui/time";
 import { entriesOf, fitting, KINDS, layoutOf, LETTERS, type Cell, type Entry, type Kind, type Measure, type Size } from "./marks";
 import "./strip.css";
 
@@ -13,10 +13,10 @@ const LARGE: Size = { cell: 12, gap: 3, height: 40 };
 const LETTERS_HEIGHT = 14;
 
 /** The strip of a list row: marks only, described by one sentence. */
-export function SmallStrip({ slots, name }: { slots: Slots; name: string }) {
+export function SmallStrip({ slots, name, width = SMALL_WIDTH }: { slots: Slots; name: string; width?: number }) {
   const t = useTranslations("strip");
   const texts = useMarkTexts();
-  const entries = useMemo(() => fitting(entriesOf(slots), SMALL, SMALL_WIDTH), [slots]);
+  const entries = useMemo(() => fitting(entriesOf(slots), SMALL, width), [slots, width]);
   if (entries.length === 0) return <span className="soft small">{t("none")}</span>;
   const summary = KINDS.map((kind) => [kind, entries.filter((entry) => entry.kind === kind).length] as const)
     .filter(([, count]) => count > 0)
@@ -103,7 +103,7 @@ export function LargeStrip({
       <p className="small" aria-hidden="true">
         {texts.entry(entry)}
       </p>
-      <Legend />
+      <Legend entries={entries} />
       <SlotTable entries={entries} zone={zone} onExplain={onExplain} />
     </div>
   );
@@ -145,11 +145,7 @@ function Drawing(props: {
       aria-hidden={props.label ? undefined : true}
       onClick={props.onClick}
     >
-      {layout.spans.length ? (
-        <pattern id={pattern} width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <line className="hatch" x1="0" y1="0" x2="0" y2="5" />
-        </pattern>
-      ) : null}
+      {layout.spans.length ? <Hatching id={pattern} /> : null}
       {layout.spans.map((span) => (
         <rect key={span.x} x={span.x} y={0} width={span.width} height={size.height} fill={`url(#${pattern})`} />
       ))}
@@ -181,41 +177,70 @@ function useMarkTexts(zone?: string) {
   const kinds = useTranslations("mark");
   const shownIn = useZone(zone);
   const kind = (one: Kind) => kinds(one);
-  const outcome = (slot: Slot, one: Kind) => (one === "other" ? (slot.status ?? slot.outcome) : kind(one));
+  const outcome = (slot: Slot, one: Kind) => {
+    if (one === "other") return slot.status ?? slot.outcome;
+    // A reason to skip that this page does not know.
+    return one === "skipped" && slot.outcome.startsWith("skipped_") ? slot.outcome.replaceAll("_", " ") : kind(one);
+  };
+  const span = (word: string) => (word === "paused" ? t("paused") : word === "disabled" ? t("disabledSpan") : word);
   function entry(one: Entry): string {
     if (one.span) {
-      const word = one.span.kind === "paused" ? t("paused") : one.span.kind === "disabled" ? t("disabledSpan") : one.span.kind;
+      const word = span(one.span.kind);
       const by = [one.span.by, one.span.note].filter(Boolean).join(": ");
       return `${word}, ${instantText(one.span.from, shownIn)}${one.span.to ? ` – ${instantText(one.span.to, shownIn)}` : ""}${by ? `, ${by}` : ""}`;
     }
     const { slot } = one;
     const parts = [instantText(slot.from ?? slot.slot, shownIn), outcome(slot, one.kind)];
     if ((slot.count ?? 1) > 1) parts.push(t("range", { count: slot.count ?? 1 }));
-    if (slot.reason) parts.push(slot.reason);
+    if (slot.reason) parts.push(readable(slot.reason, shownIn));
     if (slot.lateness_ms) parts.push(t("late", { ms: slot.lateness_ms }));
     if (slot.duration_ms !== null && slot.duration_ms !== undefined) parts.push(durationText(slot.duration_ms));
     return parts.join(" · ");
   }
-  return { kind, outcome, entry };
+  return { kind, outcome, span, entry };
 }
 
-function Legend() {
+/** The marks that this strip has, each with its shape, letter and word. */
+function Legend({ entries }: { entries: Entry[] }) {
+  const t = useTranslations("strip");
   const texts = useMarkTexts();
+  const pattern = useId();
   const sample: Slot = { slot: "2000-01-01T00:00:00Z", outcome: "" };
+  const spans = new Set(entries.flatMap((entry) => (entry.span ? [entry.span.kind] : [])));
   return (
-    <ul className="legend">
-      {KINDS.filter((kind) => kind !== "other").map((kind) => (
+    <ul className="legend" aria-label={t("legend")}>
+      {KINDS.filter((kind) => kind !== "other" && entries.some((entry) => entry.kind === kind)).map((kind) => (
         <li key={kind}>
           <svg width={14} height={16} viewBox="-2 0 14 16" aria-hidden="true">
             <path
               className={`kind-${kind}`}
-              d={layoutOf([{ slot: sample, kind }], { cell: 8, gap: 2, height: 16 }).paths[kind]}
+              d={layoutOf([{ slot: sample, kind }], { cell: 10, gap: 2, height: 16 }).paths[kind]}
             />
           </svg>
+          <span className="letter" aria-hidden="true">
+            {LETTERS[kind]}
+          </span>
           {texts.kind(kind)}
         </li>
       ))}
+      {[...spans].map((kind) => (
+        <li key={kind}>
+          <svg className="strip" width={14} height={16} aria-hidden="true">
+            <Hatching id={`${pattern}${kind}`} />
+            <rect width={14} height={16} fill={`url(#${pattern}${kind})`} />
+          </svg>
+          {texts.span(kind)}
+        </li>
+      ))}
     </ul>
+  );
+}
+
+function Hatching({ id }: { id: string }) {
+  return (
+    <pattern id={id} width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+      <line className="hatch" x1="0" y1="0" x2="0" y2="5" />
+    </pattern>
   );
 }
 
@@ -255,7 +280,9 @@ function SlotTable({
                     {texts.outcome(entry.slot, entry.kind)}
                     {(entry.slot.count ?? 1) > 1 ? ` × ${entry.slot.count}` : ""}
                   </td>
-                  <td>{entry.slot.reason}</td>
+                  <td>
+                    <Sentence zone={zone}>{entry.slot.reason ?? ""}</Sentence>
+                  </td>
                 </tr>
               ) : (
                 <tr key={`${entry.span.kind}${entry.span.from}`}>

@@ -1,7 +1,7 @@
 /** Gaps: neighbouring slots of the past that did not run. */
 
 import type { Instant, Slot } from "../api/types";
-import { kindOf } from "./marks";
+import { isSkipped, kindOf } from "./marks";
 
 export interface Gap {
   from: Instant;
@@ -39,7 +39,7 @@ export function gapAround(slots: Slot[], at: Instant, now: number): Gap | null {
 /** Coalesced slots are not meant: a later run stands for them. */
 function isUnfired(slot: Slot): boolean {
   const kind = kindOf(slot);
-  return kind === "missed" || kind === "skipped";
+  return kind === "missed" || isSkipped(kind);
 }
 
 /** Returns the slots to come that somebody asked to leave out, the next one first. */

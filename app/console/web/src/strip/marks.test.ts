@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Slot } from "../api/types";
-import { entriesOf, fitting, KINDS, kindOf, layoutOf, shareOf } from "./marks";
+import { entriesOf, fitting, KINDS, kindOf, layoutOf, LETTERS, shareOf } from "./marks";
 
 const slot = (outcome: string, more: Partial<Slot> = {}): Slot => ({ slot: "2026-11-18T00:00:00Z", outcome, ...more });
 const SIZE = { cell: 6, gap: 2, height: 20 };
@@ -12,8 +12,10 @@ test.each([
   [slot("fired", { status: "running" }), "running"],
   [slot("running"), "running"],
   [slot("queued"), "queued"],
-  [slot("skipped_overlap"), "skipped"],
-  [slot("skipped_request"), "skipped"],
+  [slot("skipped_overlap"), "skipped_overlap"],
+  [slot("skipped_request"), "skipped_request"],
+  [slot("skipped_by_moonlight"), "skipped"],
+  [slot("fired", { status: "skipped" }), "skipped"],
   [slot("missed"), "missed"],
   [slot("coalesced"), "coalesced"],
   [slot("expected"), "expected"],
@@ -52,6 +54,10 @@ test("every kind is drawn inside its cell and has a shape of its own", () => {
   });
   expect(shapes.every(Boolean)).toBe(true);
   expect(new Set(shapes).size).toBe(KINDS.length - 1); // `other` and `succeeded` are full bars, told apart by colour and letter
+});
+
+test("every kind has a letter of its own, each kind of skipped slots too", () => {
+  expect(new Set(Object.values(LETTERS)).size).toBe(KINDS.length);
 });
 
 test("marks of one kind make one path", () => {

@@ -8,6 +8,12 @@ export const KINDS = [
   "failed",
   "running",
   "queued",
+  "skipped_overlap",
+  "skipped_guard",
+  "skipped_breaker",
+  "skipped_queue_full",
+  "skipped_retry",
+  "skipped_request",
   "skipped",
   "missed",
   "coalesced",
@@ -23,6 +29,12 @@ export const LETTERS: Record<Kind, string> = {
   failed: "F",
   running: "▸",
   queued: "Q",
+  skipped_overlap: "O",
+  skipped_guard: "G",
+  skipped_breaker: "B",
+  skipped_queue_full: "U",
+  skipped_retry: "W",
+  skipped_request: "H",
   skipped: "–",
   missed: "M",
   coalesced: "C",
@@ -43,11 +55,16 @@ const BY_STATUS: Record<string, Kind> = {
   cancelled: "cancelled",
 };
 
+const KNOWN: ReadonlySet<string> = new Set(KINDS);
+/** Outcomes that are kinds by themselves; the others are told apart by how the run ended. */
+const OWN_KIND = /^(expected|missed|coalesced|skipped.*)$/;
+
+export const isSkipped = (kind: Kind): boolean => kind.startsWith("skipped");
+
 /** Returns the kind of a slot's mark. Outcomes and statuses of a newer server are `other`, not an error. */
 export function kindOf(slot: Slot): Kind {
   const { outcome, status } = slot;
-  if (outcome === "expected" || outcome === "missed" || outcome === "coalesced") return outcome;
-  if (outcome.startsWith("skipped")) return "skipped";
+  if (OWN_KIND.test(outcome)) return KNOWN.has(outcome) ? (outcome as Kind) : "skipped";
   const kind = BY_STATUS[status ?? ""] ?? BY_STATUS[outcome] ?? (outcome === "queued" ? "queued" : "other");
   return kind === "succeeded" && (slot.attempts ?? 1) > 1 ? "retried" : kind;
 }
@@ -135,6 +152,8 @@ function shapeOf(kind: Kind, x: number, width: number, { gap, height }: Size, sh
   const top = height * (1 - share);
   const tall = height - top;
   const middle = x + width / 2;
+  const low = rect(x, height * 0.72, width, height * 0.14);
+  const post = Math.min(3, width * 0.4);
   switch (kind) {
     case "failed":
       // Cut at the top, like a bar that broke off.
@@ -146,7 +165,23 @@ function shapeOf(kind: Kind, x: number, width: number, { gap, height }: Size, sh
     case "queued":
       return rect(x, height * 0.55, width, height * 0.45);
     case "skipped":
-      return rect(x, height * 0.72, width, height * 0.14);
+      return low;
+    case "skipped_overlap":
+      // Two bars, one above the other, of which each covers a part.
+      return rect(x, height * 0.86, width * 0.65, height * 0.14) + rect(x + width * 0.35, height * 0.62, width * 0.65, height * 0.14);
+    case "skipped_guard":
+      // A post that stands on the bar.
+      return low + rect(middle - post / 2, height * 0.38, post, height * 0.34);
+    case "skipped_breaker":
+      // A contact that is open.
+      return rect(x, height * 0.72, width * 0.3, height * 0.14) + rect(x + width * 0.7, height * 0.38, width * 0.3, height * 0.48);
+    case "skipped_queue_full":
+      return low + rect(x, height * 0.48, width, height * 0.14) + rect(x, height * 0.24, width, height * 0.14);
+    case "skipped_retry":
+      // Upright at its end: the retry that was still to come.
+      return low + rect(x + width - post, height * 0.38, post, height * 0.34);
+    case "skipped_request":
+      return low + `M${x} ${height * 0.38}h${width}L${middle} ${height * 0.62}z`;
     case "missed": {
       const line = Math.min(1.5, width / 4);
       return rect(x, 0, width, height) + `M${x + line} ${line}v${height - 2 * line}h${width - 2 * line}v${2 * line - height}z`;

@@ -18,7 +18,7 @@ import { OWN_ZONE, usePreferences } from "../preferences";
 import { useSession } from "../sessionContext";
 import { copyText } from "./clipboard";
 import { allows, type Scope } from "./scopes";
-import { distanceText, instantText, zoneFor } from "./time";
+import { distanceText, instantText, readable, zoneFor } from "./time";
 
 /** A button that says why it is disabled when the session lacks the scope. The server decides all the same. */
 export function ScopedButton({
@@ -39,7 +39,7 @@ export function ScopedButton({
         aria-disabled={allowed ? undefined : true}
         aria-describedby={allowed ? undefined : reason}
         title={allowed ? rest.title : t("needsScope", { scope: needs })}
-        onClick={(event) => allowed && onClick?.(event)}
+        onClick={(event) => (allowed ? onClick?.(event) : event.preventDefault())}
       >
         {children}
       </button>
@@ -84,6 +84,11 @@ export function Time({ at, zone, relative, short }: TimeProps) {
       {relative ? <span className="soft"> · {distanceText(at, now, locale)}</span> : null}
     </time>
   );
+}
+
+/** A sentence of the server, with its instants in the chosen zone. */
+export function Sentence({ children, zone }: { children: string; zone?: string }) {
+  return <>{readable(children, useZone(zone))}</>;
 }
 
 /** The current time, renewed at an interval; never while the tab is hidden. */

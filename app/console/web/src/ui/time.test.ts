@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { clockText, distanceText, durationText, instantText, zoneFor } from "./time";
+import { clockText, distanceText, durationText, instantText, readable, zoneFor } from "./time";
 
 test("an instant is written in its zone, and the zone is named", () => {
   expect(instantText("2026-03-29T01:30:00Z", "Europe/Berlin")).toBe("2026-03-29 03:30 Europe/Berlin");
@@ -9,6 +9,16 @@ test("an instant is written in its zone, and the zone is named", () => {
 
 test("what is no instant is shown as it came", () => {
   expect(instantText("soon", "UTC")).toBe("soon");
+});
+
+test("instants in a sentence are written like all others", () => {
+  const sentence = "The slot 2026-03-29T01:30:00.500000Z did not fire: paused until 2026-03-30T06:00:00+02:00 (by mia).";
+  expect(readable(sentence, "Europe/Berlin")).toBe(
+    "The slot 2026-03-29 03:30 Europe/Berlin did not fire: paused until 2026-03-30 06:00 Europe/Berlin (by mia).",
+  );
+  expect(readable("every day at 02:30 Europe/Berlin, from 2026-03-29", "UTC")).toBe(
+    "every day at 02:30 Europe/Berlin, from 2026-03-29",
+  );
 });
 
 test("the zone of a schedule is used only where there is one", () => {

@@ -16,6 +16,13 @@ export function instantText(at: string | number, zone: string, withZone = true):
   return `${parts.year}-${parts.month}-${parts.day} ${clock}${withZone ? ` ${zone}` : ""}`;
 }
 
+const INSTANT = /\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)/g;
+
+/** Writes the instants in a text of the server as all others on the page, in the same zone. */
+export function readable(text: string, zone: string): string {
+  return text.replace(INSTANT, (at) => instantText(at, zone));
+}
+
 export function clockText(at: string | number, zone: string): string {
   const parts = Object.fromEntries(formatter(zone).formatToParts(new Date(at)).map((part) => [part.type, part.value]));
   return `${parts.hour}:${parts.minute}`;

@@ -2,22 +2,28 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useTranslations } from "use-intl";
 import { schedules } from "../api/client";
-import type { Schedule } from "../api/types";
+import type { Schedule, Slots } from "../api/types";
 import { movedIds } from "../live/pulse";
 import { useInterval, usePulseEffect } from "../live/useLive";
 import { SmallStrip } from "../strip/Strip";
-import { Badge, Loaded, Name, ScopedButton, Time, useAct } from "../ui/controls";
+import { Badge, Loaded, Name, ScopedButton, Sentence, Time, useAct } from "../ui/controls";
 
 const SHOWN = 10;
 const SLOTS = 30;
 const REFRESH_MS = 5000;
+
+export interface ClockData {
+  rows: Schedule[];
+  total: number;
+  strips: Record<string, Slots>;
+}
 
 /** The schedules that start a workflow; the clock of the canvas shows the next of them. */
 export function useClock(workflow: number | undefined) {
   const client = useQueryClient();
   const query = useQuery({
     queryKey: ["clock", workflow],
-    queryFn: async () => {
+    queryFn: async (): Promise<ClockData> => {
       const page = await schedules.list({ workflow_id: workflow, sort: "next_run_at", limit: SHOWN });
       const ids = page.items.map((row) => row.id);
       const strips = ids.length ? (await schedules.slotsOfMany(ids, SLOTS)).schedules : {};
@@ -53,7 +59,9 @@ export function ClockPanel({ workflow }: { workflow: number }) {
                 <Link to="/schedules/$id" params={{ id: row.id }}>
                   <Name>{row.name}</Name>
                 </Link>
-                <span className="small">{row.spec_description}</span>
+                <span className="small">
+                  <Sentence zone={row.timezone}>{row.spec_description}</Sentence>
+                </span>
                 <span className="row small">
                   <Badge word={row.health ?? row.status} kind={row.health ? "health" : "status"} />
                   {row.next_run_at ? <Time at={row.next_run_at} zone={row.timezone} relative /> : null}
@@ -74,14 +82,14 @@ export function ClockPanel({ workflow }: { workflow: number }) {
   );
 }
 
-function ClockActions({ row }: { row: Schedule }) {
+export function ClockActions({ row }: { row: Schedule }) {
   const t = useTranslations("schedule");
   const act = useAct();
   const client = useQueryClient();
   const change = (work: () => Promise<unknown>, done?: string) => void act(work, done).then(() => client.invalidateQueries());
   return (
     <div className="actions">
-      <ScopedButton needs="operate" onClick={() => change(() => schedules.run(row.id))}>
+      <ScopedButton needs="operate" onClick={() => change(() => schedules.run(row.id), t("started"))}>
         {t("run")}
       </ScopedButton>
       {row.status === "active" ? (

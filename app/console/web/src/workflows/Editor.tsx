@@ -13,11 +13,12 @@ import { RunTable } from "../runs/RunTable";
 import { usePageKeys } from "../shell/shortcuts";
 import { Missing } from "../shell/Shell";
 import { Loaded, Loading, Name, Problem, ScopedButton, useToast } from "../ui/controls";
+import { ActionIcon } from "./ActionIcon";
 import { Canvas } from "./Canvas";
 import { ClockPanel } from "./ClockPanel";
 import { NodeForm } from "./NodeForm";
 import { RunChooser, StepResult, useOverlay } from "./RunOverlay";
-import { begun, changed, redone, undone, withNode, type Graph } from "./graph";
+import { begun, changed, differences, redone, undone, withNode, type Graph } from "./graph";
 import "./workflow.css";
 
 const route = getRouteApi("/workflows/$id");
@@ -111,6 +112,11 @@ function WorkflowRuns({ id }: { id: number }) {
   );
 }
 
+interface Conflict {
+  theirs: Workflow;
+  etag: string | null;
+}
+
 export interface NodeError {
   node: string | null;
   field: string | null;
@@ -127,11 +133,12 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
   const [errors, setErrors] = useState<NodeError[]>([]);
   const [problem, setProblem] = useState<unknown>(null);
   const [etag, setEtag] = useState(props.etag);
+  const [conflict, setConflict] = useState<Conflict | null>(null);
   const graph = history.present;
   const change = (next: Graph) => setHistory((before) => changed(before, next));
   usePageKeys({ u: () => setHistory(undone) });
 
-  async function save() {
+  async function save(known = etag) {
     setProblem(null);
     try {
       const checked = await workflows.validate(graph).catch((error: unknown) => {
@@ -141,8 +148,9 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
       setErrors(checked?.errors ?? []);
       if (checked && !checked.valid) return;
       if (props.stored) {
-        const answer = await workflows.change(props.stored.id, graph, etag);
+        const answer = await workflows.change(props.stored.id, graph, known);
         setEtag(answer.etag);
+        setConflict(null);
       } else {
         const made = await workflows.create(graph);
         await navigate({ to: "/workflows/$id", params: { id: String(made.id) } });
@@ -150,6 +158,11 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
       toast(t("workflows.saved"));
       await client.invalidateQueries({ queryKey: ["workflows"] });
     } catch (error) {
+      if (props.stored && error instanceof ApiError && error.status === 412) {
+        const latest = await workflows.read(props.stored.id);
+        setConflict({ theirs: latest.value, etag: latest.etag });
+        return;
+      }
       setProblem(error);
       if (error instanceof ApiError) setErrors(error.errors.map((one) => nodeErrorOf(one, graph)));
     }
@@ -184,6 +197,19 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
         </div>
       </div>
       {problem ? <Problem error={problem} /> : null}
+      {conflict ? (
+        <ConflictView
+          theirs={conflict.theirs}
+          yours={graph}
+          onTheirs={() => {
+            const { name, nodes, edges } = conflict.theirs;
+            change({ name, nodes, edges });
+            setEtag(conflict.etag);
+            setConflict(null);
+          }}
+          onMine={() => void save(conflict.etag)}
+        />
+      ) : null}
       {errors.length ? (
         <ul className="note bad" role="alert">
           {errors.map((error, index) => (
@@ -237,6 +263,48 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
   );
 }
 
+/** What is stored meanwhile beside what is on the canvas. Taking theirs can be undone. */
+function ConflictView(props: { theirs: Graph; yours: Graph; onTheirs: () => void; onMine: () => void }) {
+  const t = useTranslations();
+  return (
+    <div className="note warn stack" role="alert">
+      <strong>{t("workflows.conflict")}</strong>
+      <table className="plain">
+        <thead>
+          <tr>
+            <td />
+            <th scope="col">{t("editor.theirs")}</th>
+            <th scope="col">{t("editor.yours")}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {differences(props.theirs, props.yours).map(({ part, theirs, yours }) => (
+            <tr key={part}>
+              <th scope="row">
+                <Name>{part}</Name>
+              </th>
+              <td>
+                <Name>{theirs || "–"}</Name>
+              </td>
+              <td>
+                <Name>{yours || "–"}</Name>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <div className="actions">
+        <button type="button" onClick={props.onTheirs}>
+          {t("editor.takeTheirs")}
+        </button>
+        <ScopedButton needs="write" className="primary" onClick={props.onMine}>
+          {t("editor.overwrite")}
+        </ScopedButton>
+      </div>
+    </div>
+  );
+}
+
 /** Finds the step in the path of a field, such as `nodes[1].config.url`. */
 function nodeErrorOf(error: { field: string; message: string }, graph: Graph): NodeError {
   const [, index, field] = /^nodes[.[](\d+)\]?\.?(.*)$/.exec(error.field) ?? [];
@@ -258,11 +326,11 @@ function Palette({ actions, onAdd }: { actions: Action[]; onAdd: (type: string) 
             <button
               key={action.name}
               type="button"
-              className={`palette-item kind-of-${action.kind}`}
+              className="palette-item"
               title={action.description}
               onClick={() => onAdd(action.name)}
             >
-              {action.kind === "trigger" ? "◷ " : ""}
+              <ActionIcon action={action} />
               {action.title}
             </button>
           ))}

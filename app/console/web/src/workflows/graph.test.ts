@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { begun, changed, freshId, redone, undone, withEdge, withNode, withoutNode, type Graph } from "./graph";
+import { begun, changed, differences, freshId, redone, undone, withEdge, withNode, withoutNode, type Graph } from "./graph";
 
 const graph: Graph = {
   name: "g",
@@ -39,4 +39,16 @@ test("edits are undone and redone in order; an edit after undo drops what was un
   expect(changed(undone(history), 9).future).toEqual([]);
   expect(undone(begun(1)).present).toBe(1);
   expect(changed(history, 3)).toBe(history);
+});
+
+test("two versions of a workflow differ by name, steps and edges", () => {
+  const stored = { name: "a", nodes: [{ id: "start", type: "trigger_schedule", config: {} }], edges: [] };
+  const work = { id: "work", type: "core.noop", config: {} };
+  const edited = { name: "b", nodes: [...stored.nodes, work], edges: [{ from: "start", to: "work" }] };
+  expect(differences(stored, edited)).toEqual([
+    { part: "name", theirs: "a", yours: "b" },
+    { part: "edges", theirs: "", yours: "start → work" },
+    { part: "work", theirs: "", yours: "core.noop {}" },
+  ]);
+  expect(differences(edited, edited)).toEqual([]);
 });

@@ -57,6 +57,27 @@ export function withConfig(graph: Graph, id: string, config: WorkflowNode["confi
   return { ...graph, nodes: graph.nodes.map((node) => (node.id === id ? { ...node, config } : node)) };
 }
 
+export interface Difference {
+  /** The id of a step; `name` and `edges` are those of the workflow. */
+  part: string;
+  theirs: string;
+  yours: string;
+}
+
+/** Returns what two versions of a workflow do not have in common; what one of them lacks is blank. */
+export function differences(theirs: Graph, yours: Graph): Difference[] {
+  const partsOf = (graph: Graph) =>
+    new Map([
+      ["name", graph.name],
+      ...graph.nodes.map(({ id, type, config }) => [id, `${type} ${JSON.stringify(config)}`] as const),
+      ["edges", graph.edges.map(({ from, to }) => `${from} → ${to}`).toSorted().join(", ")],
+    ]);
+  const [their, your] = [partsOf(theirs), partsOf(yours)];
+  return [...new Set([...their.keys(), ...your.keys()])]
+    .map((part) => ({ part, theirs: their.get(part) ?? "", yours: your.get(part) ?? "" }))
+    .filter((one) => one.theirs !== one.yours);
+}
+
 function reaches(graph: Graph, from: string, to: string): boolean {
   const seen = new Set([from]);
   const open = [from];
