@@ -132,6 +132,16 @@ class Reach(msgspec.Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
     namespace: str = ""
 
+    @property
+    def is_restricted(self) -> bool:
+        """Return whether it is that of a token that is restricted to some objects, or of one workflow."""
+        return self.workflow_ids is not None or self.is_of_some_schedules
+
+    @property
+    def is_of_some_schedules(self) -> bool:
+        """Return whether it has some schedules of a workflow and leaves others out."""
+        return bool(self.labels or self.namespace)
+
     def of_workflow(self, workflow_id: int | None) -> "Reach":
         """Return what of it belongs to one workflow; None: all of it."""
         if workflow_id is None:
@@ -369,9 +379,9 @@ def require_labels(actor: Actor, labels: Mapping[str, str]) -> None:
 
 
 def require_scope(actor: Actor, needs: Scope) -> None:
-    """Raise ``ForbiddenError`` if the role does not allow it, ``InsufficientScopeError`` if the token does not."""
+    """Raise ``InsufficientScopeError`` if the role or the token does not allow it."""
     if not _SCOPE_OF_ROLE[actor.role].includes(needs):
-        raise ForbiddenError
+        raise InsufficientScopeError(needs, f"This needs the scope `{needs}`, which users with your role do not have.")
     if not actor.token_scope.includes(needs):
         raise InsufficientScopeError(needs)
 
