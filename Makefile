@@ -106,9 +106,9 @@ rolling: $(STAMP)
 	$(BIN)/python -m tests.chaos.failover --rounds 2
 	$(BIN)/python -m tests.releases.rolling --rounds $(ROUNDS)
 
-# Measures Carillon and comparable schedulers in one run; prints a table and writes bench.json and bench.svg.
+# Measures Carillon and comparable schedulers in one run; prints a table and writes bench.json, bench.svg and docs/performance.md.
 bench: $(STAMP)
-	$(BIN)/python -m tests.bench.run
+	$(BIN)/python -m tests.bench.run --page docs/performance.md
 
 # Writes docs/cli.md from the commands; a test compares them.
 crds: $(STAMP)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tests.bench.stand import Stand
+from tests.bench.stand import Running, Stand
 
 LEAD_SECONDS = 4.0
 
@@ -20,6 +20,7 @@ class Fires(msgspec.Struct):
     p99_ms: float
     max_ms: float
     cpu_seconds_per_1000: float
+    postgres_cpu_seconds_per_1000: float
     wal_bytes_per_1000: float
     skipped: int
 
@@ -29,14 +30,16 @@ class Fires(msgspec.Struct):
         return not self.skipped and self.per_second > 0.97 * self.wanted_per_second
 
 
-async def saturation(stand: Stand, seconds: float, *, start: int = 2000, step: float = 1.2) -> list[Fires]:
+async def saturation(
+    stand: Stand, seconds: float, *, start: int = 2000, step: float = 1.2, node: Any = None
+) -> list[Fires]:
     """Faster and faster until it no longer keeps up, and half a step back: the best is what it can do."""
     tried: list[Fires] = []
     rate = float(start)
     while not tried or tried[-1].keeps_up:
-        tried.append(await measure(stand, int(rate), seconds))
+        tried.append(await measure(stand, int(rate), seconds, node=node))
         rate *= step
-    tried.append(await measure(stand, int(rate / step / (1 + (step - 1) / 2)), seconds))
+    tried.append(await measure(stand, int(rate / step / (1 + (step - 1) / 2)), seconds, node=node))
     return tried
 
 
@@ -49,10 +52,10 @@ async def measure(stand: Stand, per_second: int, seconds: float, *, workers: int
         others = [stand.running("worker") for _ in range(workers - 1)]
         running = [first, *[await other.__aenter__() for other in others]]
         await asyncio.sleep(LEAD_SECONDS + 3)
-        before = (await _runs(stand), sum(one.cpu_seconds() for one in running), await stand.wal_bytes())
+        before = await _readings(stand, running)
         began = await stand.value("SELECT clock_timestamp()")
         await asyncio.sleep(seconds)
-        after = (await _runs(stand), sum(one.cpu_seconds() for one in running), await stand.wal_bytes())
+        after = await _readings(stand, running)
         ended = await stand.value("SELECT clock_timestamp()")
         late = await _lateness(stand, began, ended)
         twice = await stand.value(_TWICE)
@@ -69,6 +72,7 @@ async def measure(stand: Stand, per_second: int, seconds: float, *, workers: int
         p99_ms=late[1],
         max_ms=late[2],
         cpu_seconds_per_1000=(after[1] - before[1]) * 1000 / fired,
+        postgres_cpu_seconds_per_1000=(after[3] - before[3]) * 1000 / fired,
         wal_bytes_per_1000=(after[2] - before[2]) * 1000 / fired,
         skipped=await stand.value("SELECT coalesce(sum(slot_count), 0)::int FROM ledger_entries"),
     )
@@ -78,6 +82,12 @@ _TWICE = (
     "SELECT count(*) FROM (SELECT FROM workflow_executions "
     "GROUP BY scheduled_job_id, scheduled_for, retry_attempt HAVING count(*) > 1) AS doubled"
 )
+
+
+async def _readings(stand: Stand, running: list[Running]) -> tuple[int, float, int, float]:
+    """Return the fires so far, the CPU seconds of workers, the bytes of WAL, and the CPU seconds of Postgres."""
+    cpu = sum(one.cpu_seconds() for one in running)
+    return await _runs(stand), cpu, await stand.wal_bytes(), stand.postgres_cpu_seconds()
 
 
 async def _runs(stand: Stand) -> int:

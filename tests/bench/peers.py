@@ -131,9 +131,9 @@ async def apscheduler(stand: Stand, per_second: int, seconds: float) -> dict[str
     return figures or "not measured: it failed"
 
 
-async def _done(*command: str) -> bool:
+async def _done(*command: str, folder: Path | None = None) -> bool:
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        *command, cwd=folder, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
     return not await process.wait()
 
@@ -142,30 +142,23 @@ def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-async def bullmq(stand: Stand, per_second: int, seconds: float) -> dict[str, float] | str:
-    """BullMQ's job schedulers, where Node is present; its history is in memory only."""
+async def bullmq(stand: Stand, per_second: int, seconds: float, url: str = "") -> dict[str, float] | str:
+    """BullMQ's job schedulers, where Node is present; its history is in memory only. With ``url``, jobs call it."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return "not measured: there is no Node here"
     folder = stand.folder / "bullmq"
-    folder.mkdir()
-    shutil.copy(Path(__file__).with_name("bullmq.mjs"), folder / "bench.mjs")
-    install = await asyncio.create_subprocess_exec(
-        npm,
-        "install",
-        "--silent",
-        "--no-audit",
-        "--no-fund",
-        "bullmq",
-        "ioredis",
-        cwd=folder,
-        stdout=asyncio.subprocess.DEVNULL,
-    )
-    if await install.wait():
-        return "not measured: it could not be installed"
+    if not folder.exists():
+        folder.mkdir()
+        shutil.copy(Path(__file__).with_name("bullmq.mjs"), folder / "bench.mjs")
+        packages = ("bullmq", "ioredis", "undici@7")
+        if not await _done(npm, "install", "--silent", "--no-audit", "--no-fund", *packages, folder=folder):
+            return "not measured: it could not be installed"
     socket = str(stand.valkey.socket_folder / "valkey.sock")
     process = await asyncio.create_subprocess_exec(
-        node, "bench.mjs", socket, str(per_second), str(seconds), cwd=folder, stdout=asyncio.subprocess.PIPE
+        *(node, "bench.mjs", socket, str(per_second), str(seconds), *([url] if url else [])),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
     )
     said, _ = await process.communicate()
     async with Redis.from_url(stand.valkey.url) as redis:

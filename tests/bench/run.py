@@ -14,11 +14,17 @@ from tests.bench.fires import Fires, measure, saturation
 from tests.bench.growth import Size, measure_size
 from tests.bench.live import Live, measure_live
 from tests.bench.many import Asked, measure_many
-from tests.bench.peers import apscheduler, arq_chain, bullmq
+from tests.bench.peers import apscheduler, arq_chain
 from tests.bench.plot import drawing
+from tests.bench.report import Row, performance_page
+from tests.bench.side_by_side import Rates, measure_side_by_side
 from tests.bench.stand import Stand
 from tests.bench.target import http_fires
 from tests.bench.web import Answered, requests_per_second
+
+ROUNDS = 3
+# Fires a second: more than two cores can do.
+OVERLOAD = 12_000
 
 
 class Gauges(msgspec.Struct):
@@ -29,6 +35,8 @@ class Gauges(msgspec.Struct):
     saturation: list[Fires] = []
     two_workers: Fires | None = None
     http: Fires | None = None
+    overload: Fires | None = None
+    side_by_side: list[Rates] = []
     api: dict[str, Answered] = {}
     sizes: list[Size] = []
     many: list[Asked] = []
@@ -49,7 +57,7 @@ class Gauges(msgspec.Struct):
         """For people."""
         wide = "{:>28} {:>9} {:>8} {:>8} {:>8} {:>10} {:>11} {:>8}"
         head = wide.format("fires", "per s", "p50 ms", "p99 ms", "max ms", "cpu s/1000", "WAL kB/1000", "skipped")
-        rows = [*self.fires, *self.saturation, *filter(None, [self.two_workers, self.http])]
+        rows = [*self.fires, *self.saturation, *filter(None, [self.two_workers, self.http, self.overload])]
         table = [
             wide.format(
                 f"{one.wanted_per_second} wanted, {one.workers} worker{'s' * (one.workers > 1)}"
@@ -77,7 +85,13 @@ class Gauges(msgspec.Struct):
         peers = [f"{name:>28} {figures}" for name, figures in self.peers.items()]
         most = f"{'kept up with':>28} {self.kept_up_with:>9.0f} fires/s, at saturation {self.best:.0f}"
         fires = [head, *table, most] if rows else []
-        return [*peers, *fires, *calls, *sizes, *self._lines_of_many()]
+        beside = [f"{'side by side':>28} {rates.line()}" for rates in self.side_by_side]
+        return [*peers, *beside, *fires, *calls, *sizes, *self._lines_of_many()]
+
+    def rows(self) -> list[Row]:
+        """For the page: the fires that were measured, with the kind of work."""
+        named = [*((one, "no-op") for one in self.fires), (self.two_workers, "no-op"), (self.http, "HTTP calls")]
+        return [Row(one, work) for one, work in (*named, (self.overload, "no-op, overload")) if one is not None]
 
     def _lines_of_many(self) -> list[str]:
         """Return the figures of very many schedules, operations and streams."""
@@ -129,7 +143,10 @@ async def bench(seconds: float, rates: list[int], sizes: list[int], schedules: i
         say("peers")
         figures.peers["arq chain, tuned"] = await arq_chain(stand, 3000, seconds)
         figures.peers["APScheduler on Postgres"] = await apscheduler(stand, 2000, seconds)
-        figures.peers["BullMQ"] = await bullmq(stand, 8000, seconds)
+        figures.side_by_side = await measure_side_by_side(stand, seconds, ROUNDS, say)
+        figures.peers |= {
+            f"BullMQ, {one.work}": {"rate": max(one.bullmq)} for one in figures.side_by_side if one.bullmq
+        }
         for rate in rates:
             say(f"{rate} fires/s")
             figures.fires.append(await measure(stand, rate, seconds))
@@ -138,7 +155,9 @@ async def bench(seconds: float, rates: list[int], sizes: list[int], schedules: i
         say("two workers")
         figures.two_workers = await measure(stand, int(figures.kept_up_with), seconds, workers=2)
         say("HTTP")
-        figures.http = await http_fires(stand, 2200, seconds)
+        figures.http = await http_fires(stand, 1000, seconds)
+        say("overload")
+        figures.overload = await measure(stand, OVERLOAD, seconds)
         say("API")
         figures.api = await requests_per_second(stand, seconds)
         for size in sizes:
@@ -156,6 +175,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[1_000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--many", type=int, default=1_000_000, help="alone, if --rates has no values")
     parser.add_argument("--to", type=Path, default=Path("bench.json"))
+    parser.add_argument("--page", type=Path, help="write the figures to this page, docs/performance.md for example")
     wanted = parser.parse_args()
 
     def say(what: str) -> None:
@@ -165,6 +185,8 @@ def main() -> None:
     wanted.to.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
     wanted.to.with_suffix(".svg").write_text(drawing(figures.charts()))
     sys.stdout.write("\n".join(figures.lines()) + "\n")
+    if wanted.page:
+        wanted.page.write_text(performance_page(figures.rows(), figures.side_by_side, figures.api))
 
 
 if __name__ == "__main__":

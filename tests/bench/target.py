@@ -2,6 +2,9 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 from tests.bench.fires import Fires, measure
 from tests.bench.stand import Stand
@@ -30,14 +33,24 @@ uvloop.run(main())
 """
 
 
-async def http_fires(stand: Stand, per_second: int, seconds: float) -> Fires:
-    """So many calls a second, each accounted for."""
+@asynccontextmanager
+async def http_sink() -> AsyncIterator[str]:
+    """Run the sink for the length of the block, and yield its URL."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", SINK, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
-        port = int(await process.stdout.readline())
-        node = {"id": "work", "type": "core.http_request", "config": {"url": f"http://127.0.0.1:{port}/hook"}}
-        return await measure(stand, per_second, seconds, node=node)
+        yield f"http://127.0.0.1:{int(await process.stdout.readline())}/hook"
     finally:
         process.kill()
         await process.wait()
+
+
+def calling(url: str) -> dict[str, Any]:
+    """Return a node that calls the sink."""
+    return {"id": "work", "type": "core.http_request", "config": {"url": url}}
+
+
+async def http_fires(stand: Stand, per_second: int, seconds: float) -> Fires:
+    """So many calls a second, each accounted for."""
+    async with http_sink() as url:
+        return await measure(stand, per_second, seconds, node=calling(url))
