@@ -18,8 +18,8 @@ Written by `make bench` ({date}; {machine}). Everything runs on this one machine
 fsync, Valkey, the target of the calls, the workers and the bench itself. Compare figures within the page; on another
 machine all of them differ. [scaling.md](scaling.md) says what follows for larger installations.
 
-A fire is accounted for: the run is written when it begins and when it ends, and the next slot is planned. "Kept up with"
-is the highest rate at which nothing was passed over, with one worker process.
+A fire is accounted for: the run is written when it begins and when it ends, and the next slot is planned. "Keeps up
+with" is the highest rate of which nothing was passed over, with one worker process.
 """
 
 
@@ -47,8 +47,8 @@ def _side_by_side(rates: Sequence[Rates]) -> list[str]:
     head = [
         "## Beside BullMQ",
         "",
-        "In turns, in the same minutes: a worker of Carillon, and one of BullMQ with its job schedulers, which calls by",
-        "undici and keeps its history in memory.",
+        "In turns, in the same minutes: a worker of Carillon, and one of BullMQ with its job schedulers, which calls",
+        "by undici and keeps its history in memory.",
         "",
         "| work | Carillon keeps up with, round by round | BullMQ does | ratio |",
         "|---|---|---|---|",
