@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import msgspec
 from cyclopts import Parameter
 
 from app.cli.interaction import Progress, confirm
@@ -12,7 +13,8 @@ from app.cli.options import PRINT, Print, Yes
 from app.cli.output import Shape, cell, cell_width, columns, fitted_text, is_coloured, print_answer, say, write
 from app.cli.schedules import Since, Until, newer, parse_filter
 from app.client.connection import Connection
-from app.client.errors import Exit
+from app.client.errors import ClientError, Exit
+from app.domain.capacity import Needs, Work, needs_of
 
 MOST_CELLS = 72
 TABLES = {"table", "wide"}
@@ -25,6 +27,10 @@ CHANGE = Shape("schedule", columns("id", "name", "set:change"))
 # Colours of the 256 of terminals, from cold to hot, and characters where there are no colours.
 HEAT = (236, 22, 28, 34, 40, 148, 184, 220, 214, 208, 202, 196)
 SHADES = " .:-=+*#%@"
+NEEDS = Shape("needs", columns("fires_per_second", "worker_cores", "workers", "postgres_cores", "wal_bytes_per_second"))
+# The length of the buckets in which the peak is looked for.
+PEAK_SECONDS = 60
+MEGABYTE, GIGABYTE = 1e6, 1e9
 By = Literal["schedule", "workflow", "owner", "host"]
 
 
@@ -110,6 +116,42 @@ def forecast_lines(answer: Mapping[str, Any]) -> list[str]:
     if len(answer["groups"]) > MOST_GROUPS:
         lines.append(f"and {len(answer['groups']) - MOST_GROUPS:,} more; -o json shows all")
     return lines
+
+
+def capacity(
+    *,
+    rate: Annotated[float, Parameter(help="Fires a second; without it, the peak of the next 24 hours.")] = 0.0,
+    work: Annotated[Literal["noop", "http"], Parameter(help="What the runs do.")] = "http",
+    options: Print = PRINT,
+) -> None:
+    """Show what a rate of fires needs: cores of workers and of Postgres, WAL, and disk for the history."""
+    if rate < 0:
+        raise ClientError("--rate is a number of fires a second, 0 or more.", Exit.BAD_INPUT)
+    needs = needs_of(rate or _peak_rate(options), Work(work))
+    row = msgspec.to_builtins(needs)
+    if options.form not in TABLES:
+        print_answer(row, [row], options, NEEDS)
+        return
+    write("".join(f"{line}\n" for line in capacity_lines(needs)))
+
+
+def _peak_rate(options: Print) -> float:
+    """Return the highest rate of coming fires that the server forecasts, in fires a second."""
+    with options.connect() as connection:
+        answer = newer(lambda: connection.call("POST", "/forecast/", {"bucket_seconds": PEAK_SECONDS}), "forecasts")
+    return float(answer["peak"]["fires"]) / PEAK_SECONDS if answer["peak"] else 0.0
+
+
+def capacity_lines(needs: Needs) -> list[str]:
+    """Return what a rate needs as lines."""
+    processes = "1 process" if needs.workers == 1 else f"{needs.workers} processes"
+    return [
+        f"fires     {needs.fires_per_second:,.1f}/s",
+        f"workers   {needs.worker_cores:.2f} cores, {processes}",
+        f"Postgres  {needs.postgres_cores:.2f} cores, {needs.wal_bytes_per_second / MEGABYTE:,.2f} MB/s of WAL",
+        f"history   {needs.history_bytes_per_day / GIGABYTE:,.2f} GB for each day that is kept",
+        "Measured on one machine of two cores: docs/scaling.md says how far it holds.",
+    ]
 
 
 def _runs(count: int) -> str:

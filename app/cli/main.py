@@ -104,6 +104,7 @@ load = _noun("load", "Show the load of the past and of the future, and spread it
 load.command("app.cli.load:show", help="Show how many slots fired and how late, by steps of time.")
 load.command("app.cli.load:forecast", help="Show how many runs are to come, with the peak and the quiet times.")
 load.command("app.cli.load:spread", help="Propose changes that spread the runs.")
+load.command("app.cli.load:capacity", help="Show what a rate of fires needs in cores, WAL and disk.")
 
 app.command(
     "app.cli.constraints:calendar",

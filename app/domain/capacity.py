@@ -1,0 +1,73 @@
+"""The capacity model: what a rate of fires costs in cores, WAL and disk, by figures that the bench has measured."""
+
+from enum import StrEnum
+from math import ceil
+
+import msgspec
+
+SECONDS_PER_DAY = 86_400
+# A core is not planned full: ticks would be late at every peak.
+LARGEST_SHARE = 0.7
+
+
+class Work(StrEnum):
+    """What runs do."""
+
+    NOOP = "noop"
+    HTTP = "http"
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """The CPU of a process: at rest, for each batch of fires, and for each fire of a batch.
+
+    Fires that come at the same moment share a batch, so that few of them cost more each than many.
+    """
+
+    # Cores.
+    idle: float
+    # CPU seconds.
+    batch: float
+    fire: float
+    # Beyond this rate batches grow instead of becoming more.
+    most_batches_per_second: float
+
+    def cores(self, fires_per_second: float) -> float:
+        """Return the cores that a rate needs."""
+        batches = min(fires_per_second, self.most_batches_per_second)
+        return self.idle + batches * self.batch + fires_per_second * self.fire
+
+
+# Fitted to `make bench` on two cores, with everything on one machine; `tests/domain/test_capacity.py` has the readings.
+WORKER = {
+    Work.NOOP: Cost(idle=0.01, batch=0.0006, fire=0.00010, most_batches_per_second=250),
+    Work.HTTP: Cost(idle=0.01, batch=0.0007, fire=0.00018, most_batches_per_second=250),
+}
+POSTGRES = Cost(idle=0.01, batch=0.0008, fire=0.00011, most_batches_per_second=250)
+WAL_BYTES_PER_FIRE = {Work.NOOP: 2300, Work.HTTP: 2700}
+# A row of the history with its index entries.
+HISTORY_BYTES_PER_FIRE = {Work.NOOP: 800, Work.HTTP: 1200}
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """What a rate of fires needs."""
+
+    fires_per_second: float
+    worker_cores: float
+    # Processes: one uses one core.
+    workers: int
+    postgres_cores: float
+    wal_bytes_per_second: float
+    history_bytes_per_day: float
+
+
+def needs_of(fires_per_second: float, work: Work) -> Needs:
+    """Return what a rate of fires needs, spread evenly over each second."""
+    worker_cores = WORKER[work].cores(fires_per_second)
+    return Needs(
+        fires_per_second=fires_per_second,
+        worker_cores=worker_cores,
+        workers=max(1, ceil(worker_cores / LARGEST_SHARE)),
+        postgres_cores=POSTGRES.cores(fires_per_second),
+        wal_bytes_per_second=fires_per_second * WAL_BYTES_PER_FIRE[work],
+        history_bytes_per_day=fires_per_second * SECONDS_PER_DAY * HISTORY_BYTES_PER_FIRE[work],
+    )
