@@ -132,6 +132,16 @@ class Reach(msgspec.Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
     namespace: str = ""
 
+    @property
+    def is_restricted(self) -> bool:
+        """Return whether it is that of a token that is restricted to some objects, or of one workflow."""
+        return self.workflow_ids is not None or self.is_of_some_schedules
+
+    @property
+    def is_of_some_schedules(self) -> bool:
+        """Return whether it has some schedules of a workflow and leaves others out."""
+        return bool(self.labels or self.namespace)
+
     def of_workflow(self, workflow_id: int | None) -> "Reach":
         """Return what of it belongs to one workflow; None: all of it."""
         if workflow_id is None:

@@ -73,23 +73,42 @@ class StoredWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Scope(msgspec.Struct, frozen=True):
-    """Conditions for what is within reach, as SQL behind other conditions, and the values of ``$1`` and ``$2``."""
+    """Conditions for what is within reach, as SQL behind other conditions, and the values of its parameters."""
 
     reach: Reach
 
     def of(self, table: str, workflow: str = "workflow_id") -> str:
-        """Return the condition for the rows of a table."""
-        parts = [""]
-        if self.reach.owners is not None:
-            parts.append(f"{table}.user_profile_id = ANY($1::int[])")
-        if self.reach.workflow_ids is not None:
-            parts.append(f"{table}.{workflow} = ANY(${len(self.values)}::int[])")
-        return " AND ".join(parts)
+        """Return the condition for the rows of a table, which is one of ``_SCHEDULE_OF`` or ``w`` for workflows."""
+        # All of them use all parameters: a statement with one that it does not use is refused.
+        parts = {
+            "owners": f"{table}.user_profile_id = ANY({{}}::int[])",
+            "workflow_ids": f"{table}.{workflow} = ANY({{}}::int[])",
+            "labels": _LABELLED_WORKFLOW if table == "w" else _LABELLED,
+            "namespace": _DECLARED_WORKFLOW if table == "w" else _DECLARED,
+        }
+        schedule = _SCHEDULE_OF.get(table, "")
+        numbered = enumerate(self._given, start=1)
+        return "".join(f" AND {parts[name].format(f'${number}', schedule=schedule)}" for number, name in numbered)
 
     @property
     def values(self) -> list[Any]:
         """Return the values of the conditions."""
-        return [list(part) for part in (self.reach.owners, self.reach.workflow_ids) if part is not None]
+        return list(self._given.values())
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """Return the parts of the reach that leave something out, as the values of parameters."""
+        reach = self.reach
+        given: dict[str, Any] = {}
+        if reach.owners is not None:
+            given["owners"] = list(reach.owners)
+        if reach.workflow_ids is not None:
+            given["workflow_ids"] = list(reach.workflow_ids)
+        if reach.labels:
+            given["labels"] = msgspec.json.encode(dict(reach.labels)).decode()
+        if reach.namespace:
+            given["namespace"] = reach.namespace
+        return given
 
     @property
     def is_all(self) -> bool:
@@ -97,6 +116,12 @@ class _Scope(msgspec.Struct, frozen=True):
         return not self.values
 
 
+# The schedule that a row of a table belongs to.
+_SCHEDULE_OF = {"j": "j.id", "k": "k.id", "e": "e.scheduled_job_id"}
+_LABELLED = "EXISTS (SELECT FROM scheduled_jobs AS s WHERE s.id = {schedule} AND s.labels @> {}::text::jsonb)"
+_DECLARED = "EXISTS (SELECT FROM managed_schedules AS m WHERE m.scheduled_job_id = {schedule} AND m.namespace = {})"
+_LABELLED_WORKFLOW = "w.labels @> {}::text::jsonb"
+_DECLARED_WORKFLOW = "EXISTS (SELECT FROM managed_workflows AS m WHERE m.workflow_id = w.id AND m.namespace = {})"
 # Not ``clock_timestamp()``, which may change within a statement: no index answers a comparison with it.
 _NOW = "statement_timestamp()"
 _ALL_DUE = "due_ticks AS d"
@@ -136,7 +161,7 @@ async def read_moment(connection: AsyncConnection, reach: Reach) -> Moment:
 
 def _last_change(reach: Reach) -> str:
     """Return the query for the newest change. Restricted tokens do not reach the audit log."""
-    if reach.workflow_ids is not None:
+    if reach.is_restricted:
         return "NULL::uuid"
     if reach.owners is None:
         return "(SELECT a.id FROM audit_events AS a ORDER BY a.id DESC LIMIT 1)"

@@ -15,7 +15,7 @@ from app.domain.access import Reach
 from app.domain.bulk_operations import BulkAction, RowState
 from app.domain.schedules import Status
 from app.persistence.pagination import Part
-from app.persistence.schedule_filters import OVERDUE, Filters, Query, unordered
+from app.persistence.schedule_filters import OVERDUE, Filters, Query, Stage, unordered
 from app.persistence.schedule_lists import ListedRow, Listing, overdue, restricted
 from app.persistence.schedules import CALENDAR_MARK, stored_values
 from app.persistence.sql_batches import fetch, type_of
@@ -39,9 +39,7 @@ async def count_states(
     """
     now = clock.now()
     counts: list[StateCount] = []
-    filters = await _with_plain_filters(connection, reach, filters, now)
-    for source in reach.of_workflow(filters.workflow_id).sources:
-        stage, query = unordered(filters, source, now)
+    for stage, query in await _parts(connection, reach, filters, now):
         same = _same_values(query, action, wanted)
         active = "EXISTS (SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id)"
         rows = await fetch(
@@ -65,9 +63,7 @@ class Selection(msgspec.Struct, frozen=True):
 async def selections(connection: AsyncConnection, reach: Reach, filters: Filters) -> list[Selection]:
     """Return what matches, in parts that have no schedule in common, for queries of the caller's own."""
     now = clock.now()
-    listing = restricted(Listing(reach, filters, Part(1)))
-    filters = await _with_plain_filters(connection, listing.reach, listing.filters, now)
-    parts = (unordered(filters, source, now) for source in listing.reach.of_workflow(filters.workflow_id).sources)
+    parts = await _parts(connection, reach, filters, now)
     return [Selection(stage.source, query.text, tuple(query.values)) for stage, query in parts]
 
 
@@ -82,11 +78,8 @@ async def some_to_change(  # noqa: PLR0913 - which schedules, and what is done t
 ) -> list[UUID]:
     """Return some of the schedules that match and would change, of this status if one is named, in no order."""
     now = clock.now()
-    listing = restricted(Listing(reach, filters, Part(1)))
-    filters = await _with_plain_filters(connection, listing.reach, listing.filters, now)
     ids: list[UUID] = []
-    for source in listing.reach.of_workflow(filters.workflow_id).sources:
-        stage, query = unordered(filters, source, now)
+    for stage, query in await _parts(connection, reach, filters, now):
         same, named = _same_values(query, action, wanted), query.bind(status)
         conditions = f"{query.text} AND NOT {same} AND ({named}::text IS NULL OR j.status = {named})"
         sql = f"SELECT j.id FROM {stage.source} WHERE {conditions} LIMIT {limit:d}"  # noqa: S608
@@ -102,9 +95,7 @@ async def select_for_operation(connection: AsyncConnection, operation_id: UUID, 
     """Note all schedules that match as those of an operation. Return how many."""
     now = clock.now()
     total = 0
-    filters = await _with_plain_filters(connection, reach, filters, now)
-    for source in reach.of_workflow(filters.workflow_id).sources:
-        stage, query = unordered(filters, source, now)
+    for stage, query in await _parts(connection, reach, filters, now):
         rows = await fetch(
             connection,
             "WITH added AS (INSERT INTO operation_items (operation_id, scheduled_job_id) "  # noqa: S608
@@ -114,6 +105,15 @@ async def select_for_operation(connection: AsyncConnection, operation_id: UUID, 
         )
         total += rows[0][0]
     return total
+
+
+async def _parts(
+    connection: AsyncConnection, reach: Reach, filters: Filters, now: datetime
+) -> list[tuple[Stage, Query]]:
+    """Return the queries for what matches and is within reach, which have no schedule in common."""
+    listing = restricted(Listing(reach, filters, Part(1)))
+    plain = await _with_plain_filters(connection, listing.reach, listing.filters, now)
+    return [unordered(plain, source, now) for source in listing.reach.of_workflow(plain.workflow_id).sources]
 
 
 async def _with_plain_filters(connection: AsyncConnection, reach: Reach, filters: Filters, now: datetime) -> Filters:

@@ -11,7 +11,7 @@ from app import clock
 from app.cache import ExpiringCache
 from app.domain.access import Actor, Reach, require_admin
 from app.domain.attention import Attention, AttentionKind, ranked
-from app.domain.errors import FieldError, InvalidError
+from app.domain.errors import FieldError, InvalidError, RestrictedError
 from app.domain.figures import MINUTE, minute_of, percentile_ms
 from app.persistence import outcome_minutes, overview
 from app.persistence.database import Connection, Database
@@ -104,8 +104,10 @@ class OverviewService:
             moment = await overview.read_moment(connection, reach)
             last = minute_of(moment.now) - MINUTE
             span = (last, last + MINUTE, 60)
-            outcomes = await outcome_minutes.outcomes(connection, reach, *span)
-            late = await outcome_minutes.lateness(connection, reach, *span)
+            # Figures are counted for owners and workflows: those of some schedules of a workflow are not known.
+            is_counted = not reach.is_of_some_schedules
+            outcomes = await outcome_minutes.outcomes(connection, reach, *span) if is_counted else []
+            late = await outcome_minutes.lateness(connection, reach, *span) if is_counted else []
         buckets = _buckets(late[0]) if late else {}
         return PulseView(
             at=moment.now,
@@ -151,6 +153,11 @@ class OverviewService:
         since = request.since or until - DEFAULT_SPAN
         _require_few_steps(since, until, request.step_seconds)
         reach = actor.reach().of_workflow(request.workflow_id)
+        if reach.is_of_some_schedules:
+            raise RestrictedError(
+                "Figures are counted for each workflow and each owner, not for labels or namespaces, to which this "
+                "token is restricted. Use a token that is restricted by `workflow_ids`, or not at all."
+            )
         async with self._database.reading() as connection:
             return await read(connection, reach, minute_of(since), until, request.step_seconds)
 

@@ -12,9 +12,10 @@ import pytest
 
 from app.config import Settings
 from app.domain.access import Scope, TeamRole
+from app.persistence.database import Database
 from tests.api.test_scopes import CALLS, code_of
 from tests.api.test_teams import join, member_with, team_of
-from tests.support.carillon import Carillon, Json
+from tests.support.carillon import FAIL, Carillon, Json, fire_and_read, make_due
 from tests.support.declarations import applying
 
 # Calls about users, teams and what belongs to them have a table of their own below; a new one is about an owned object.
@@ -400,3 +401,40 @@ async def test_a_token_that_is_restricted_to_a_namespace(carillon: Carillon, set
     await client.call("GET", f"/schedules/{by_hand['id']}/", 404)
     body = {"name": "new", "interval_seconds": 60, "workflow_id": workflow["id"]}
     assert "restricted" == (await client.call("POST", "/schedules/", 403, json=body))["code"]
+
+
+@pytest.mark.parametrize("restrict", [{"labels": {"team": "shop"}}, {"namespace": "shop"}])
+async def test_counts_and_operations_keep_to_labels_and_namespaces(
+    carillon: Carillon, settings: Settings, database: Database, restrict: Json
+) -> None:
+    """They leave out the other schedules and workflows of the owner, of which some need attention."""
+    declared = """
+    namespace: shop
+    workflows: [{name: w, labels: {team: shop}, nodes: [{id: start, type: trigger_schedule}]}]
+    schedules: [{name: in, workflow: w, every: 5m, labels: {team: shop}}]
+    """
+    async with applying(settings) as apply:
+        assert [] == (await apply(declared)).problems
+    (within,) = (await carillon.call("GET", "/schedules/"))["items"]
+    beside = await carillon.schedule({"id": within["workflow_id"]}, name="out")
+    failing = await carillon.workflow(FAIL, breaker_threshold=1)
+    dead = await carillon.schedule(failing, name="dead", max_retries=0)
+    await fire_and_read(carillon, settings, database, dead)
+    await make_due(database, beside, 30)
+    client = await limited(carillon, Scope.WRITE, restrict=restrict)
+    kinds = {one["kind"] for one in (await carillon.call("GET", "/overview/"))["attention"]}
+    assert {"dead", "late", "breaker_open"} <= kinds
+    overview = await client.call("GET", "/overview/")
+    assert {"active": 1, "paused": 0, "done": 0, "dead": 0} == overview["counts"]["status"]
+    assert (1, 0) == (sum(overview["counts"]["health"].values()), overview["due"])
+    assert [] == [one for one in overview["attention"] if one["object_type"] != "settings"]
+    for chosen, reasons in (
+        ({"filter": {}}, []),
+        ({"ids": [within["id"], beside["id"], dead["id"]]}, [{"reason": "not_found", "count": 2}]),
+    ):
+        order = {"action": "pause", **chosen}
+        tried = await client.call("POST", "/schedules/bulk/", json={**order, "dry_run": True})
+        assert (1, reasons) == (tried["count"], tried["skipped"])
+        assert 1 == (await client.call("POST", "/schedules/bulk/", 202, json=order))["total"]
+    for path in ("/stats/outcomes/", "/stats/lateness/"):
+        assert "restricted" == (await client.call("GET", path, 403))["code"]
