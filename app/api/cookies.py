@@ -22,7 +22,11 @@ SECURE_NAME = "__Host-carillon"
 LOOPBACK_NAME = "carillon"
 # What the cookie of a login adds to the name.
 LOGIN_SUFFIX = "-login"
+# As RFC 6265bis spells them: browsers ignore the case, other readers of the header may not.
+STRICT: Any = "Strict"
+LAX: Any = "Lax"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+JSON = "application/json"
 SAME_ORIGIN = "same-origin"
 # A request that the user has made, by the address bar or a bookmark.
 BY_USER = "none"
@@ -44,7 +48,7 @@ def cookie_for(connection: AnyConnection, secret: str | None) -> Cookie:
         path="/",
         httponly=True,
         secure=name == SECURE_NAME,
-        samesite="strict",
+        samesite=STRICT,
         max_age=LONGEST_SECONDS if secret else 0,
     )
 
@@ -66,7 +70,7 @@ def login_cookie(connection: AnyConnection, attempt: str | None) -> Cookie:
         path="/",
         httponly=True,
         secure=name == SECURE_NAME,
-        samesite="lax",
+        samesite=LAX,
         max_age=ATTEMPT_SECONDS if attempt else 0,
     )
 
@@ -80,8 +84,8 @@ def origin_for_browser(connection: AnyConnection) -> str:
 def refuse_cross_site(connection: AnyConnection, *, by_cookie: bool = True) -> None:
     """Raise ``CrossSiteError`` for an unsafe request that another site may have caused.
 
-    A request by cookie has to prove that it comes from our own pages. Without a cookie it is refused only if it says
-    that it does not: programs send neither header.
+    A request by cookie has to prove that it comes from our own pages, and its body is JSON, which no form of another
+    site can send. Without a cookie it is refused only if it says that it does not: programs send neither header.
     """
     if connection.scope.get("method") in SAFE_METHODS:
         return
@@ -95,6 +99,16 @@ def refuse_cross_site(connection: AnyConnection, *, by_cookie: bool = True) -> N
         is_ours = not by_cookie
     if not is_ours:
         raise CrossSiteError
+    if by_cookie and not _has_no_body_but_json(connection):
+        raise CrossSiteError(CrossSiteError.not_json)
+
+
+def _has_no_body_but_json(connection: AnyConnection) -> bool:
+    headers = connection.headers
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind:
+        return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
+    return headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
 
 
 def _name(connection: AnyConnection) -> str:

@@ -95,6 +95,7 @@ class CrossSiteError(ForbiddenError):
         "A call with the cookie of a session must come from a page of this server: `Sec-Fetch-Site: same-origin`, "
         "or an equal `Origin`."
     )
+    not_json = "The body of a call with the cookie of a session must be JSON: send `Content-Type: application/json`."
 
 
 class TooManyRequestsError(Exception):

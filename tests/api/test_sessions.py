@@ -48,8 +48,8 @@ async def test_a_token_is_exchanged_for_a_cookie(carillon: Carillon, database: D
     """That no script can read, of which only a hash is stored, and that ends within twelve hours."""
     response = await carillon.with_token("").request("POST", "/session/", json={"token": ADMIN_TOKEN})
     cookie = response.headers["set-cookie"]
-    for attribute in ("HttpOnly", "Path=/", "SameSite=strict", "Max-Age=43200"):
-        assert attribute.lower() in cookie.lower()
+    for attribute in ("HttpOnly", "Path=/", "SameSite=Strict", "Max-Age=43200"):
+        assert attribute in cookie.split("; ")
     assert "secure" not in cookie.lower()
     assert "no-store" == response.headers["cache-control"]
     page = Page(carillon, response.cookies[LOOPBACK_NAME])
@@ -174,6 +174,28 @@ async def test_an_unsafe_call_by_cookie_must_come_from_our_own_pages(
     answer = await page.call("POST", "/workflows/", 422 if allowed else 403, json={}, headers=sent)
     assert allowed or "cross_site" == answer["code"]
     await page.call("GET", "/session/", headers=sent)
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed"),
+    [
+        ("application/json", True),
+        ("Application/JSON; charset=utf-8", True),
+        ("application/merge-patch+json", True),
+        ("text/plain", False),
+        ("application/x-www-form-urlencoded", False),
+        ("multipart/form-data; boundary=x", False),
+        ("text/x+json", False),
+        (None, False),
+    ],
+)
+async def test_the_body_of_a_call_by_cookie_is_json(carillon: Carillon, kind: str | None, allowed: bool) -> None:
+    """The forms of a page can send other bodies, and scripts of other sites can send those without asking."""
+    page = Page(carillon, await login(carillon))
+    headers = {"Sec-Fetch-Site": "same-origin"} | ({} if kind is None else {"Content-Type": kind})
+    answer = await page.call("POST", "/workflows/", 422 if allowed else 403, content=b"{}", headers=headers)
+    assert allowed or ("cross_site", True) == (answer["code"], "application/json" in answer["detail"])
+    await page.call("POST", "/session/codes/", 201, headers={"Sec-Fetch-Site": "same-origin"})
 
 
 async def test_another_site_cannot_log_a_browser_in(carillon: Carillon) -> None:
