@@ -194,7 +194,13 @@ def child_environment(settings: Settings, environ: Mapping[str, str], child_env:
         "CARILLON_LOG_FORMAT": "console" if settings.log_format == "auto" else settings.log_format,
         "PYTHONUNBUFFERED": "1",
     }
-    defaults = {"CARILLON_RATE_LIMIT_PER_MINUTE": "0", "CARILLON_DRAIN_SECONDS": "3"}
+    # All processes are on this machine, so that the address of the API is known: calls can carry tokens of this issuer.
+    address = base_url(LOOPBACK_OF.get(settings.host, settings.host), child_env.port)
+    defaults = {
+        "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
+        "CARILLON_DRAIN_SECONDS": "3",
+        "CARILLON_PUBLIC_URL": address,
+    }
     if child_env.is_terminal:
         # The children write to a pipe, but a person reads it on a terminal.
         defaults["FORCE_COLOR"] = "1"

@@ -19,7 +19,7 @@ def _environment(environ: dict[str, str], **chosen: object) -> dict[str, str]:
 
 
 def test_children_get_what_a_machine_of_ones_own_needs() -> None:
-    """Loopback is allowed, nothing is limited, a stop is quick, and everything else comes along."""
+    """Loopback is allowed, nothing is limited, a stop is quick, calls can carry tokens, everything else comes along."""
     given = _environment({"PATH": "/bin"}, database_url="postgresql+asyncpg://x", redis_url="unix:///y")
     expected = {
         "PATH": "/bin",
@@ -33,6 +33,7 @@ def test_children_get_what_a_machine_of_ones_own_needs() -> None:
         "CARILLON_LOG_FORMAT": "console",
         "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
         "CARILLON_DRAIN_SECONDS": "3",
+        "CARILLON_PUBLIC_URL": "http://127.0.0.1:8000",
     }
     assert expected == given
 
@@ -49,6 +50,7 @@ def test_children_get_what_a_machine_of_ones_own_needs() -> None:
         ("CARILLON_HOST", "0.0.0.0", "0.0.0.0"),
         ("CARILLON_REDIS_URL", "redis://elsewhere", "redis://elsewhere"),
         ("CARILLON_SIGNING_SECRET", "whsec_x", "whsec_x"),
+        ("CARILLON_PUBLIC_URL", "https://carillon.example", "https://carillon.example"),
     ],
 )
 def test_what_the_operator_set_stays(name: str, set_to: str, expected: str) -> None:
