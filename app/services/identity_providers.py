@@ -31,9 +31,11 @@ from app.observability.logs import Outage
 CALL_SECONDS = 5.0
 MOST_ANSWER_BYTES = 1024 * 1024
 MOST_KEYS = 100
-# Keys are fetched again after this time, and sooner if a token names an unknown one, but never more often than this.
+# Keys are fetched again after this time, and sooner if a token names an unknown one. Anybody can send such tokens, so
+# that of these fetches there are only so many at once, and one more for each time that has passed since.
 KEYS_SECONDS = 600.0
 REFRESH_SECONDS = 30.0
+MOST_REFRESHES = 5
 # Keys that nobody has asked for in this time are fetched before one of them is believed: it may be withdrawn since.
 IDLE_SECONDS = 3600.0
 # While there are no keys at all every token is refused, so that they are asked for more often.
@@ -88,6 +90,8 @@ class IdentityProvider:
         self._metadata: Metadata | None = None
         self._keys: tuple[Mapping[str, Any], ...] = ()
         self._fetched_at = self._tried_at = float("-inf")
+        # By when the fetches that were made are paid off, at the rate of one in REFRESH_SECONDS.
+        self._paid_off_at = float("-inf")
         self._fetching = asyncio.Lock()
         self._refreshing: asyncio.Task[None] | None = None
         self._outage = Outage(log, away="identity_provider_unreachable", back="identity_provider_reachable")
@@ -143,9 +147,12 @@ class IdentityProvider:
     async def _refresh(self, now: float) -> None:
         """Fetch metadata and keys, unless that was tried a moment ago; if it fails, those that are known stay."""
         async with self._fetching:
-            if now < self._tried_at + (REFRESH_SECONDS if self._keys else FIRST_KEYS_SECONDS):
+            # Others that waited for the same fetch do not repeat it.
+            if now < self._tried_at or not self._may_fetch(now):
                 return
             self._tried_at = clock.monotonic()
+            if self._keys:
+                self._paid_off_at = max(self._paid_off_at, now) + REFRESH_SECONDS
             try:
                 metadata = await self._fetch(f"{self.address.issuer.rstrip('/')}{WELL_KNOWN}", Metadata)
                 self._require_valid(metadata)
@@ -156,6 +163,12 @@ class IdentityProvider:
             self._outage.clear("keys")
             self._metadata, self._keys = metadata, tuple(found.keys[:MOST_KEYS])
             self._fetched_at = clock.monotonic()
+
+    def _may_fetch(self, now: float) -> bool:
+        """Return whether the provider may be asked: right after a rotation of its keys too, yet not for each token."""
+        if not self._keys:
+            return now >= self._tried_at + FIRST_KEYS_SECONDS
+        return self._paid_off_at - now <= (MOST_REFRESHES - 1) * REFRESH_SECONDS
 
     def _require_valid(self, metadata: Metadata) -> None:
         """Refuse the metadata of another issuer, and addresses that are less protected than the issuer's own."""

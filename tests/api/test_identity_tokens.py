@@ -508,20 +508,26 @@ async def test_clocks_may_differ_by_a_minute(trusting: Carillon, provider: Provi
 async def test_a_new_key_is_found_and_a_withdrawn_one_forgotten(
     provider: Provider, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unknown key ids make us ask the provider, but not more often than twice a minute."""
+    """Unknown key ids make us ask the provider at once, but only some times, and then twice a minute."""
     identities = trusting_identities(database, provider)
-    first, second = provider.keys[0], Key("second")
+    first, second, unknown = provider.keys[0], Key("second"), Key("unknown")
     await identities.by_token(first.sign(provider.claims()))
     provider.keys = [second]
-    asked = len(provider.paths)
-    for index in range(5):
-        with pytest.raises(Exception, match="bearer"):
-            await identities.by_token(second.sign(provider.claims(jti=str(index))))
-    assert asked == len(provider.paths)
-    monkeypatch.setattr(identity_providers, "REFRESH_SECONDS", 0.0)
     await identities.by_token(second.sign(provider.claims()))
     with pytest.raises(Exception, match="bearer"):
         await identities.by_token(first.sign(provider.claims(jti="withdrawn")))
+    asked = len(provider.paths)
+    for index in range(identity_providers.MOST_REFRESHES + 3):
+        with pytest.raises(Exception, match="bearer"):
+            await identities.by_token(unknown.sign(provider.claims(jti=str(index))))
+    before = identity_providers.MOST_REFRESHES - 2
+    assert asked + 2 * before == len(provider.paths), "two calls for each time, and two times were before"
+    third = Key("third")
+    provider.keys.append(third)
+    with pytest.raises(Exception, match="bearer"):
+        await identities.by_token(third.sign(provider.claims()))
+    monkeypatch.setattr(identity_providers, "MOST_REFRESHES", 100)
+    await identities.by_token(third.sign(provider.claims()))
 
 
 async def test_a_provider_that_is_away_is_503_until_it_is_back(
