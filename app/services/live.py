@@ -1,12 +1,12 @@
 """The live pulse: one message a second for all who watch, computed once in a process for each set of rights.
 
-Nothing is computed while nobody watches. Credentials are checked every second too: a stream ends when its token or
-session was revoked, has expired or was disabled, and when the rights behind it have changed.
+Nothing is computed while nobody watches. Credentials are checked twice a second: within a second a stream ends whose
+token or session was revoked, has expired or was disabled, or whose rights have changed.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import Context
 
 import msgspec
@@ -20,6 +20,7 @@ from app.services.authentication import Authenticator
 from app.services.overview import OverviewService
 
 PULSE_SECONDS = 1.0
+CHECK_SECONDS = 0.5
 # A stream sends at least a comment this often, so that proxies do not close it while Postgres is away.
 HEARTBEAT_SECONDS = 15.0
 HEARTBEAT = b": waiting for the database\n\n"
@@ -84,7 +85,7 @@ class LiveService:
 
     async def close(self) -> None:
         """End all streams."""
-        self._publish({}, set(self._watchers))
+        self._end(set(self._watchers))
         if self._sampling is not None:
             self._sampling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -96,31 +97,59 @@ class LiveService:
             self._sampling = asyncio.get_running_loop().create_task(self._sample(), context=Context())
 
     async def _sample(self) -> None:
-        """Compute and publish pulses while somebody watches."""
+        """Compute and publish pulses while somebody watches, and check credentials once more in between."""
         while self._watchers:
-            began = clock.monotonic()
-            try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    ended = await self._ended()
-                    self._publish(await self._computed(), ended)
-            except (UnavailableError, TimeoutError):
-                # Postgres is away: nothing can be computed, nor found out about credentials.
-                self._keep_open()
-            except Exception as error:
-                log.exception("pulse_failed", error=type(error).__name__)
-                self._keep_open()
-            await asyncio.sleep(max(0.0, PULSE_SECONDS - (clock.monotonic() - began)))
+            next_pulse = clock.monotonic() + PULSE_SECONDS
+            await self._attempt(self._pulse)
+            while (next_check := clock.monotonic() + CHECK_SECONDS) < next_pulse:
+                await self._rest(next_check)
+                await self._attempt(self._end_refused)
+            await self._rest(next_pulse)
+
+    async def _pulse(self) -> None:
+        # First, because computing takes longer the more users watch.
+        await self._end_refused()
+        self._publish(await self._computed())
+
+    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do one step; if that is not possible, keep the streams open."""
+        try:
+            async with asyncio.timeout(HEARTBEAT_SECONDS):
+                await step()
+        except (UnavailableError, TimeoutError):
+            # Postgres is away: nothing can be computed, nor found out about credentials.
+            self._keep_open()
+        except Exception as error:
+            log.exception("pulse_failed", error=type(error).__name__)
+            self._keep_open()
+
+    @staticmethod
+    async def _rest(until: float) -> None:
+        await asyncio.sleep(max(0.0, until - clock.monotonic()))
 
     def _keep_open(self) -> None:
         """Send a comment if nothing was sent for long."""
         if clock.monotonic() - self._published_at >= HEARTBEAT_SECONDS:
-            self._publish({watcher.reach: HEARTBEAT for watcher in self._watchers}, set())
+            self._publish({watcher.reach: HEARTBEAT for watcher in self._watchers})
 
-    def _publish(self, messages: dict[Reach, bytes], ended: set[_Watcher]) -> None:
-        for watcher in ended:
+    async def _end_refused(self) -> None:
+        """End the streams whose credential is refused, or stands for other rights than before."""
+        ended = await self._ended()
+        if ended:
+            self._end(ended)
+
+    def _end(self, watchers: set[_Watcher]) -> None:
+        for watcher in watchers:
             watcher.has_ended = True
-        self._messages = messages
+        self._wake({})
+
+    def _publish(self, messages: dict[Reach, bytes]) -> None:
         self._published_at = clock.monotonic()
+        self._wake(messages)
+
+    def _wake(self, messages: dict[Reach, bytes]) -> None:
+        """Let all watchers look for their message; those without one wait for the next time."""
+        self._messages = messages
         published, self._next = self._next, asyncio.Event()
         published.set()
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from app.api.cookies import LOOPBACK_NAME
@@ -55,6 +56,16 @@ async def watching(carillon: Carillon, token: str = ADMIN_TOKEN, **headers: str)
             response.headers["content-type"].split(";")[0],
         )
         yield Watching(response)
+
+
+async def test_a_stream_ends_between_two_pulses(carillon: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials are checked more often than a pulse is computed: within a second, whenever one is revoked."""
+    monkeypatch.setattr(live, "PULSE_SECONDS", 4 * SECONDS)
+    token = await carillon.call("POST", "/tokens/", 201, json={"name": "watch"})
+    async with watching(carillon, token["token"]) as stream:
+        await stream.pulse()
+        await carillon.call("DELETE", f"/tokens/{token['id']}/", 204)
+        assert await stream.ends()
 
 
 async def test_a_pulse_tells_what_changes_from_second_to_second(carillon: Carillon) -> None:
