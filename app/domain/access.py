@@ -379,9 +379,9 @@ def require_labels(actor: Actor, labels: Mapping[str, str]) -> None:
 
 
 def require_scope(actor: Actor, needs: Scope) -> None:
-    """Raise ``ForbiddenError`` if the role does not allow it, ``InsufficientScopeError`` if the token does not."""
+    """Raise ``InsufficientScopeError`` if the role or the token does not allow it."""
     if not _SCOPE_OF_ROLE[actor.role].includes(needs):
-        raise ForbiddenError
+        raise InsufficientScopeError(needs, f"This needs the scope `{needs}`, which users with your role do not have.")
     if not actor.token_scope.includes(needs):
         raise InsufficientScopeError(needs)
 

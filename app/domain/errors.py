@@ -60,9 +60,9 @@ class InsufficientScopeError(ForbiddenError):
     code = "insufficient_scope"
     message = "The token does not have the scope that this needs."
 
-    def __init__(self, scope: str) -> None:
-        """Name the scope that is missing."""
-        super().__init__(f"This needs the scope `{scope}`. Your token, or your role in the team, has less.")
+    def __init__(self, scope: str, detail: str = "") -> None:
+        """Name the scope that is missing; ``detail`` is a more precise text, which names it too."""
+        super().__init__(detail or f"This needs the scope `{scope}`. Your token, or your role in the team, has less.")
         self.scope = scope
 
 

@@ -268,14 +268,17 @@ def token_terms(actor: Actor, token: TokenInput, now: datetime, *, is_own: bool)
     if token.expires_at is not None and token.expires_at <= now:
         errors.append(FieldError("expires_at", "The time is past. Choose a later one."))
     scopes = token.scopes
-    if is_own and scopes is not None and not actor.scope.includes(highest(scopes)):
-        errors.append(FieldError("scopes", f"Your token has the scope `{actor.scope}`: a new one cannot have more."))
     if token.kind is TokenKind.FEED and scopes not in (None, [Scope.READ]):
         errors.append(FieldError("scopes", "A token of the kind `feed` has the scope `read` alone."))
     if token.restrict is not None and _restriction(token.restrict) == Restriction():
         errors.append(FieldError("restrict", "Name workflows, labels or a namespace, or leave it out."))
     if errors:
         raise InvalidError(*errors)
+    if is_own and scopes is not None and not actor.scope.includes(wanted := highest(scopes)):
+        raise InsufficientScopeError(
+            wanted,
+            f"A token with the scope `{wanted}` can be made only with one that has it. You have `{actor.scope}`.",
+        )
     if is_own and scopes is None and actor.token_scope is not Scope.ADMIN:
         # Scopes of its own, also where they are those of the role: the role may get more.
         scopes = [actor.scope]

@@ -132,7 +132,7 @@ DENIED, FORBIDDEN, HIDDEN = (403, "insufficient_scope"), (403, "forbidden"), (40
 # By call, what each of these people is answered who has a token of the needed scope. All objects are of the owner: the
 # team, its secret, its limit and its members, and the owner's own token and session.
 OF_ALL: Answers = dict.fromkeys(("admin", "owner", "editor", "operator", "viewer"), (200, "")) | {"stranger": HIDDEN}
-OF_ADMINS: Answers = dict.fromkeys(OF_ALL, FORBIDDEN)
+OF_ADMINS: Answers = dict.fromkeys(OF_ALL, DENIED)
 OF_OWNERS: Answers = {"editor": FORBIDDEN, "operator": DENIED, "viewer": DENIED, "stranger": HIDDEN}
 OF_EDITORS: Answers = {"operator": DENIED, "viewer": DENIED, "stranger": HIDDEN}
 OWN: Answers = dict.fromkeys(OF_ALL, HIDDEN)
@@ -227,7 +227,7 @@ async def options_of(carillon: Carillon, method: str, path: str, team: Json) -> 
 def answer_on_accounts(who: str, call: tuple[str, str], needed: Scope, token: Scope) -> tuple[int, str]:
     """Return status and code of the answer to a call about accounts."""
     if needed is Scope.ADMIN and who != "admin":
-        return FORBIDDEN
+        return DENIED
     if not token.includes(needed):
         return DENIED
     if who == "admin" and call[1].startswith(OWN_OR_ADMINS) and token is not Scope.ADMIN:
