@@ -481,7 +481,7 @@ MEMBER = {
 TOKEN = {
     "id": "The id of the token.",
     "name": "A name for people, such as the place where it is used.",
-    "prefix": "The part of the token by which it can be recognised. It is not secret.",
+    "prefix": "The beginning of the token, by which it can be recognised. It is not secret.",
     "token": "The token itself, for `Authorization: Bearer`. It is shown only in this response.",
     "user_id": "The id of the user whose token it is.",
     "kind": "`api`, or `feed` for a token that reads calendars and nothing else.",

@@ -113,7 +113,7 @@ VALUES: dict[str, Any] = {
     "owner_kind": "user",
     "p50_ms": 2.0,
     "p99_ms": 12.0,
-    "prefix": "cb_3f9a",
+    "prefix": "carillon_0f2c4d6e8a9b1c3d",
     "schedules_enabled": True,
     "sentence": "The slot fired 3 ms after it was due.",
     "skipped": 0,

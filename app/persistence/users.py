@@ -115,6 +115,11 @@ def make_token() -> FreshToken:
     return FreshToken(token, prefix, hash_token(token))
 
 
+def shown_prefix(prefix: str) -> str:
+    """Return the beginning of a token, which people compare with the tokens that they have."""
+    return f"{TOKEN_MARK}_{prefix}"
+
+
 def hash_token(token: str) -> bytes:
     """Return the hash that is stored. A fast hash is enough: 256 random bits cannot be guessed."""
     return hashlib.sha256(token.encode()).digest()

@@ -570,7 +570,7 @@ class MemberChanges(Changes):
 class RestrictionInput(Input):
     """The objects that a token is restricted to."""
 
-    labels: Annotated[dict[str, str], Meta(max_length=32)] = msgspec.field(default_factory=dict)
+    labels: Labels = msgspec.field(default_factory=dict)
     namespace: Namespace | None = None
     workflow_ids: Annotated[list[Positive], Meta(max_length=100)] = msgspec.field(default_factory=list)
 

@@ -28,6 +28,7 @@ from app.domain.errors import (
     InsufficientScopeError,
     InvalidError,
     NotFoundError,
+    WrongStateError,
 )
 from app.domain.trigger_event import rfc3339
 from app.persistence import audit, sessions, users
@@ -178,6 +179,8 @@ class UserService:
         async with self._database.transaction() as connection:
             old = await _own_token(connection, actor, token_id)
             _require_not_longer(actor, old)
+            now = await database_now(connection)
+            await _require_rotatable(connection, old, now)
             owner = await existing_user(connection, old.user_profile_id)
             terms = TokenTerms(
                 name=old.name,
@@ -188,7 +191,7 @@ class UserService:
                 lease_id=old.lease_id,
             )
             if rotation.grace_seconds:
-                end = await database_now(connection) + timedelta(seconds=rotation.grace_seconds)
+                end = now + timedelta(seconds=rotation.grace_seconds)
                 await users.end_replaced_token(connection, token_id, end)
             else:
                 await users.delete_token(connection, token_id)
@@ -341,6 +344,14 @@ def _require_not_wider(actor: Actor, token: Token) -> None:
         raise InsufficientScopeError(today)
     if not actor.token_scope.includes(reach):
         raise ForbiddenError("The token has the scopes of the role, the one in use has fixed ones. Use one without.")
+
+
+async def _require_rotatable(connection: Connection, token: Token, now: datetime) -> None:
+    """Refuse to replace a token that has ended, or was replaced: the new one would end with it."""
+    if await users.is_replaced(connection, token.id):
+        raise WrongStateError("The token was replaced already. Rotate the new one.")
+    if token.expires_at is not None and token.expires_at <= now:
+        raise WrongStateError("The token has ended. Make a new one: POST /api/v1/tokens/.")
 
 
 def _require_not_longer(actor: Actor, token: Token) -> None:

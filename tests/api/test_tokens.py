@@ -110,6 +110,30 @@ async def test_rotation_with_and_without_overlap(carillon: Carillon, database: D
     await carillon.with_token(newest["token"]).call("GET", "/me/")
 
 
+async def test_what_has_ended_or_was_replaced_is_not_rotated(carillon: Carillon, database: Database) -> None:
+    """The new token would end with the old one, or before it was ever used."""
+    replaced, ended = await made(carillon), await made(carillon)
+    await carillon.call("POST", f"/tokens/{replaced['id']}/rotate/", 201, json={"grace_seconds": 3600})
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE api_tokens SET expires_at = clock_timestamp() WHERE id = :id"), ended)
+    for token, why in ((replaced, "was replaced"), (ended, "has ended")):
+        problem = await carillon.call("POST", f"/tokens/{token['id']}/rotate/", 400)
+        assert ("wrong_state", True) == (problem["code"], why in problem["detail"])
+
+
+async def test_labels_of_a_restriction_are_labels(standing: Carillon) -> None:
+    """A token for labels that no object can have would reach nothing, without a word."""
+    problem = await standing.call("POST", "/tokens/", 422, json={"name": "t", "restrict": {"labels": {"a b": "c"}}})
+    assert "restrict.labels" in problem["errors"][0]["field"]
+
+
+async def test_a_token_begins_with_its_prefix(carillon: Carillon) -> None:
+    """By which the holder of a token finds it in the list."""
+    token = await made(carillon)
+    assert token["token"].startswith(f"{token['prefix']}_")
+    assert token["prefix"] in {one["prefix"] for one in (await carillon.call("GET", "/tokens/"))["items"]}
+
+
 async def test_the_last_use_is_stored_to_the_minute(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from app.domain.access import OwnerKind, Role, Scope, TeamRole, highest, lesser, scope_of_role
 from app.domain.limits import OwnQuotas
 from app.persistence.quotas import stored_quotas
-from app.persistence.users import Token, User
+from app.persistence.users import Token, User, shown_prefix
 from app.services.inputs import Instant
 from app.services.listing import Encoded
 
@@ -170,7 +170,8 @@ def _token_fields(token: Token, owner: User) -> dict[str, Any]:
     scope = top if token.scopes is None else lesser(top, highest(token.scopes))
     restriction = token.restriction
     return {
-        **{name: getattr(token, name) for name in ("id", "name", "kind", "prefix", "created_at")},
+        **{name: getattr(token, name) for name in ("id", "name", "kind", "created_at")},
+        "prefix": shown_prefix(token.prefix),
         "user_id": token.user_profile_id,
         "scopes": [one for one in Scope if scope.includes(one)],
         "restrict": None
