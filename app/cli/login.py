@@ -118,7 +118,8 @@ def _token_terms(connection: Connection) -> dict[str, Any]:
         items = [item for page in connection.pages("/tokens/") for item in page.items]
     except ClientError:
         return {}
-    own: dict[str, Any] = next((item for item in items if f"_{item['prefix']}_" in connection.target.token), {})
+    # Older servers show a part of the token without its beginning.
+    own: dict[str, Any] = next((item for item in items if f"{item['prefix']}_" in connection.target.token), {})
     return {name: own[name] for name in ("scopes", "restrict", "expires_at") if own.get(name)}
 
 
