@@ -5,12 +5,12 @@ from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
 import msgspec
-from litestar.params import FromPath, QueryParameter
+from litestar.params import PathParameter, QueryParameter
 
 from app.api.requests import AnyRequest
 from app.domain.errors import FieldError, InvalidError, NotFoundError
 from app.domain.field_errors import field_errors
-from app.domain.labels import Key, label_pairs
+from app.domain.labels import LONGEST_KEY, Key, label_pairs
 
 MOST_IDS = 500
 
@@ -23,8 +23,10 @@ _UUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 UUIDS = rf"^{_UUID}(?:,{_UUID})*$"
 # ``given_ids`` checks how many there are, because a number of characters would not say that.
 IdsFilter = Annotated[str | None, QueryParameter(schema_extra={"pattern": UUIDS, "maxLength": 37 * MOST_IDS})]
-# With slashes: keys may have them.
-KeyInPath = FromPath[str]
+# With slashes: keys may have them. ``key_of`` checks it, because an unknown object is 404 and a new one 422.
+KeyInPath = Annotated[
+    str, PathParameter(schema_extra={"pattern": r"^[A-Za-z0-9._:/-]+$", "minLength": 1, "maxLength": LONGEST_KEY})
+]
 
 
 def given_labels(given: list[str] | None) -> tuple[tuple[str, str], ...]:
