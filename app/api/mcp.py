@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
 
 from app.api.problems import CrossSiteError, on_refused, problem_of
-from app.api.requests import LEASABLE, RESTRICTABLE, SCOPE, Acting, AnyRequest, check_query, check_request
+from app.api.requests import LEASABLE, OWN_BODY, RESTRICTABLE, SCOPE, Acting, AnyRequest, check_query, check_request
 from app.domain.access import Scope
 from app.domain.errors import UnauthenticatedError
 from app.mcp.protocol import RpcServer
@@ -84,7 +84,7 @@ class AgentController(Controller):
     exception_handlers = {UnauthenticatedError: on_unauthenticated}  # noqa: RUF012 - Litestar's way
     include_in_schema = False
 
-    @post("/", status_code=200, before_request=check_request)
+    @post("/", status_code=200, before_request=check_request, opt={OWN_BODY: True})
     async def answer(
         self, request: AnyRequest, actor: Acting, agent_server: NamedDependency[RpcServer]
     ) -> Response[Any]:

@@ -113,6 +113,10 @@ class JsonRequest(AnyRequest):
         return read(await self.body(), self.route_handler.parsed_fn_signature.parameters["data"].annotation)
 
 
+# The option of a handler that reads the body itself, and answers a broken one in its own way.
+OWN_BODY = "own_body"
+
+
 async def check_request(request: AnyRequest) -> None:
     """Authenticate the user if the handler has an ``actor`` parameter, then check the query.
 
@@ -135,7 +139,7 @@ async def check_request(request: AnyRequest) -> None:
         await check_query(request, handler)
         note_list(request)
         # Only these checks read the body, of a client that has proved who it is.
-        if request.method == "POST" and handler.parsed_data_field is None:
+        if request.method == "POST" and handler.parsed_data_field is None and not handler.opt.get(OWN_BODY):
             # The call needs no body and ignores what one says, but a broken one tells of a broken client.
             require_json(await request.body())
         if request.method == "POST" and IDEMPOTENCY_KEY in request.headers:

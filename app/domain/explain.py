@@ -149,6 +149,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
 
 
+def _began(job: ScheduledJob) -> datetime:
+    """Return since when a schedule has slots that it is expected to fire."""
+    return job.created_at if job.anchor_at == job.start_at else min(job.created_at, job.anchor_at)
+
+
 def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
     """Return the slot that is nearest to a moment, without regard to window, weekdays, calendars and end.
 
@@ -164,11 +169,9 @@ def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
     except OverflowError:
         # The anchor lies at the end of the calendar.
         return None
-    is_before_creation = moment < job.created_at
+    began = _began(job)
     candidates = [
-        slot
-        for slot in neighbours
-        if slot is not None and (slot >= first or (is_before_creation and slot < job.created_at))
+        slot for slot in neighbours if slot is not None and (slot >= first or (moment < began and slot < began))
     ]
     return min(candidates, key=lambda slot: abs(slot - moment), default=None)
 
@@ -269,7 +272,7 @@ def _calendar_check(job: ScheduledJob, slot: datetime) -> Result:
 def _active_check(facts: Facts, slot: datetime) -> Result:
     then, verb = facts.then, _tense(facts, slot)
     # A one-shot may lie shortly before its creation: it fires all the same.
-    if slot < facts.job.created_at and not then.is_one_shot:
+    if slot < min(_began(facts.job), _began(then)) and not then.is_one_shot:
         detail = f"the schedule did not exist yet, it was created at {rfc3339(facts.job.created_at)}"
         return Result(Check.ACTIVE, passed=False, detail=detail)
     if then.status is Status.ACTIVE:

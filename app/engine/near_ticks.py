@@ -24,7 +24,7 @@ TAKE_OVER = timedelta(milliseconds=500)
 HORIZON_SECONDS = 300.0
 MOST_TICKS = 20_000
 # Ticks are delivered together at most once in this time: claims of several ticks cost little more than one.
-GAP_SECONDS = 0.002
+GAP_SECONDS = 0.004
 # A worker that delivers a tick this late is overloaded. For a while it keeps no ticks, so that other workers get them.
 OVERLOADED_SECONDS = 0.05
 RELIEF_SECONDS = 1.0

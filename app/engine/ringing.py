@@ -33,7 +33,7 @@ PROBE_SECONDS = 0.5
 PROBE_TIMEOUT_SECONDS = 1.0
 # How long the message of a near tick may wait for others, to be queued with them. If the worker dies meanwhile, the
 # reconciler of another one queues it.
-NEAR_RING_SECONDS = 0.02
+NEAR_RING_SECONDS = 0.05
 # An outage of this length may have cost messages that another process tried to queue, for example an API.
 LONG_OUTAGE_SECONDS = 2.0
 

@@ -56,7 +56,7 @@ STARTS_AT_ONCE = 5
 _SHARED = (UnavailableError, LeaseExpiredError)
 HEAD_START = timedelta(milliseconds=300)
 # The end of a run waits so long for others, to be written with them: no tick depends on it.
-SETTLE_LINGER_SECONDS = 0.004
+SETTLE_LINGER_SECONDS = 0.01
 
 # Looked up once: thousands are counted each second.
 _ENDED = {status: ENDED.labels(status) for status in ExecutionStatus}

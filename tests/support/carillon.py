@@ -63,6 +63,7 @@ class Carillon:
 
     def __init__(self, client: Any, settings: Settings, token: str = ADMIN_TOKEN) -> None:
         self._client = client
+        self.token = token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.settings = settings
 
