@@ -37,15 +37,15 @@ class Cost(msgspec.Struct, frozen=True):
         return self.idle + batches * self.batch + fires_per_second * self.fire
 
 
-# Fitted to `make bench` on two cores, with everything on one machine; `tests/domain/test_capacity.py` has the readings.
+# Fitted to the bench on two cores, with everything on one machine; `tests/domain/test_capacity.py` has the readings.
 WORKER = {
-    Work.NOOP: Cost(idle=0.01, batch=0.0006, fire=0.00010, most_batches_per_second=250),
-    Work.HTTP: Cost(idle=0.01, batch=0.0007, fire=0.00018, most_batches_per_second=250),
+    Work.NOOP: Cost(idle=0.011, batch=0.00060, fire=0.000075, most_batches_per_second=225),
+    Work.HTTP: Cost(idle=0.011, batch=0.00088, fire=0.000168, most_batches_per_second=165),
 }
-POSTGRES = Cost(idle=0.01, batch=0.0008, fire=0.00011, most_batches_per_second=250)
-WAL_BYTES_PER_FIRE = {Work.NOOP: 2300, Work.HTTP: 2700}
-# A row of the history with its index entries.
-HISTORY_BYTES_PER_FIRE = {Work.NOOP: 800, Work.HTTP: 1200}
+POSTGRES = Cost(idle=0.008, batch=0.00097, fire=0.0000535, most_batches_per_second=195)
+WAL_BYTES_PER_FIRE = {Work.NOOP: 2400, Work.HTTP: 2500}
+# A row of the history with its index entries; answers of targets come on top.
+HISTORY_BYTES_PER_FIRE = 930
 
 
 class Needs(msgspec.Struct, frozen=True):
@@ -69,5 +69,5 @@ def needs_of(fires_per_second: float, work: Work) -> Needs:
         workers=max(1, ceil(worker_cores / LARGEST_SHARE)),
         postgres_cores=POSTGRES.cores(fires_per_second),
         wal_bytes_per_second=fires_per_second * WAL_BYTES_PER_FIRE[work],
-        history_bytes_per_day=fires_per_second * SECONDS_PER_DAY * HISTORY_BYTES_PER_FIRE[work],
+        history_bytes_per_day=fires_per_second * SECONDS_PER_DAY * HISTORY_BYTES_PER_FIRE,
     )

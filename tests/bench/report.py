@@ -14,7 +14,7 @@ from tests.bench.web import Answered
 
 HEAD = """# Performance
 
-Written by `make bench` ({date}; {machine}). Everything runs on this one machine: Postgres with
+Written by the code of `make bench` ({date}; {machine}). Everything runs on this one machine: Postgres with
 fsync, Valkey, the target of the calls, the workers and the bench itself. Compare figures within the page; on another
 machine all of them differ. [scaling.md](scaling.md) says what follows for larger installations.
 

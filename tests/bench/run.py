@@ -23,6 +23,7 @@ from tests.bench.target import http_fires
 from tests.bench.web import Answered, requests_per_second
 
 ROUNDS = 3
+HTTP_RATES = (100, 1000, 3000)
 # Fires a second: more than two cores can do.
 OVERLOAD = 12_000
 
@@ -34,7 +35,7 @@ class Gauges(msgspec.Struct):
     fires: list[Fires] = []
     saturation: list[Fires] = []
     two_workers: Fires | None = None
-    http: Fires | None = None
+    http: list[Fires] = []
     overload: Fires | None = None
     side_by_side: list[Rates] = []
     api: dict[str, Answered] = {}
@@ -57,11 +58,11 @@ class Gauges(msgspec.Struct):
         """For people."""
         wide = "{:>28} {:>9} {:>8} {:>8} {:>8} {:>10} {:>11} {:>8}"
         head = wide.format("fires", "per s", "p50 ms", "p99 ms", "max ms", "cpu s/1000", "WAL kB/1000", "skipped")
-        rows = [*self.fires, *self.saturation, *filter(None, [self.two_workers, self.http, self.overload])]
+        rows = [*self.fires, *self.saturation, *self.http, *filter(None, [self.two_workers, self.overload])]
         table = [
             wide.format(
                 f"{one.wanted_per_second} wanted, {one.workers} worker{'s' * (one.workers > 1)}"
-                + (" (HTTP)" if one is self.http else ""),
+                + (" (HTTP)" if one in self.http else ""),
                 f"{one.per_second:.0f}",
                 f"{one.p50_ms:.1f}",
                 f"{one.p99_ms:.1f}",
@@ -90,8 +91,9 @@ class Gauges(msgspec.Struct):
 
     def rows(self) -> list[Row]:
         """For the page: the fires that were measured, with the kind of work."""
-        named = [*((one, "no-op") for one in self.fires), (self.two_workers, "no-op"), (self.http, "HTTP calls")]
-        return [Row(one, work) for one, work in (*named, (self.overload, "no-op, overload")) if one is not None]
+        plain = [*self.fires, *filter(None, [self.two_workers])]
+        overload = [Row(self.overload, "no-op, overload")] if self.overload else []
+        return [*(Row(one, "no-op") for one in plain), *(Row(one, "HTTP calls") for one in self.http), *overload]
 
     def _lines_of_many(self) -> list[str]:
         """Return the figures of very many schedules, operations and streams."""
@@ -155,7 +157,7 @@ async def bench(seconds: float, rates: list[int], sizes: list[int], schedules: i
         say("two workers")
         figures.two_workers = await measure(stand, int(figures.kept_up_with), seconds, workers=2)
         say("HTTP")
-        figures.http = await http_fires(stand, 1000, seconds)
+        figures.http = [await http_fires(stand, rate, seconds) for rate in HTTP_RATES]
         say("overload")
         figures.overload = await measure(stand, OVERLOAD, seconds)
         say("API")

@@ -243,3 +243,15 @@ def test_a_token_is_not_quoted() -> None:
     with pytest.raises(ClientError) as refused:
         Connection(Target(url="http://127.0.0.1:1", token="secret\n", source="test"))
     assert "secret" not in refused.value.message
+
+
+async def test_what_a_rate_needs_is_shown(cli: CommandLine, standing: Carillon) -> None:
+    """For a rate, or for the peak that the server forecasts; as text and as values. A negative rate is refused."""
+    shown = await cli("load", "capacity", "--rate", "1000", "--work", "noop")
+    assert (0, "workers   0.22 cores, 1 process") == (shown.code, shown.out.splitlines()[1])
+    values = (await cli("load", "capacity", "--rate", "2000", "-o", "json")).json()
+    assert (2000, 1) == (values["fires_per_second"], values["workers"])
+    await standing.schedule(name=unique(), interval_seconds=1)
+    assert (await cli("load", "capacity", "-o", "json")).json()["fires_per_second"] >= 1
+    refused = await cli("load", "capacity", "--rate", "-1")
+    assert (2, True) == (refused.code, "0 or more" in refused.err)
