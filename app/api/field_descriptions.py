@@ -202,7 +202,7 @@ BULK_FILTER = {
     "status_reason": with_values("Only schedules with this reason for their status.", REASONS),
     "workflow_id": "Only schedules of this workflow.",
     "owner_kind": with_values("Only schedules of this kind of owner.", OWNER_KINDS),
-    "owner_id": "Only schedules of this owner: the id of a user, or the name of a plugin.",
+    "owner_id": "Only schedules of this owner: the id or the name of a user, or the name of a plugin.",
     "team_id": "Only schedules of this team.",
     "q": "Only schedules whose name or key contains this text, or that have this id.",
     "label": "Only schedules with all of these labels, each as `name=value`.",
@@ -1108,7 +1108,7 @@ PARAMETERS = (
             "offset": "How many objects to pass over. For long lists use `cursor`.",
             "status_reason": with_values("Only schedules with this reason for their status.", REASONS),
             "owner_kind": with_values("Only schedules of this kind of owner.", OWNER_KINDS),
-            "owner_id": "Only schedules of this owner: the id of a user, or the name of a plugin.",
+            "owner_id": "Only schedules of this owner: the id or the name of a user, or the name of a plugin.",
             "fields": "The names of the fields to return besides `id`, with commas between them. Left out: all but "
             "`trigger_payload`.",
             "scheduled_job_id": "Only runs of this schedule.",

@@ -7,10 +7,12 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import OwnerKind, Source
 from app.domain.health import LATE_AFTER, Health
 from app.domain.schedules import Reason, Status
+from app.persistence.sql_batches import fetch
 
 # The shortest text that the indexes of texts find.
 TRIGRAM = 3
@@ -150,6 +152,18 @@ class Query:
     def text(self) -> str:
         """Return all conditions as one."""
         return " AND ".join(self.conditions) or "TRUE"
+
+
+_USER_ID = "SELECT id FROM user_profiles WHERE username = $1"
+
+
+async def with_owner_id(connection: AsyncConnection, filters: Filters) -> Filters:
+    """Return filters that name the owner by the id: people name a user by the username."""
+    owner = filters.owner_id
+    if owner is None or owner.isdigit() or filters.owner_kind == OwnerKind.PLUGIN:
+        return filters
+    rows = await fetch(connection, _USER_ID, owner)
+    return replace(filters, owner_id=str(rows[0][0])) if rows else filters
 
 
 def conditions(filters: Filters, source: Source, stage: Stage, now: datetime) -> Query:

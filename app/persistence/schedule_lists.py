@@ -50,6 +50,7 @@ from app.persistence.schedule_filters import (
     add_source,
     conditions,
     narrowest,
+    with_owner_id,
 )
 from app.persistence.schedules import COLUMNS, from_record
 from app.persistence.sql_batches import fetch
@@ -151,7 +152,7 @@ _PLANS_OF_THEIR_OWN = text(
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ListedRow]:
     """Return a page of a list of schedules."""
     now = clock.now()
-    listing = restricted(listing)
+    listing = restricted(replace(listing, filters=await with_owner_id(connection, listing.filters)))
     filters, sort = listing.filters, listing.sort
     sources = listing.reach.of_workflow(filters.workflow_id).sources
     if listing.needs_plan_of_its_own:

@@ -15,7 +15,7 @@ from app.domain.access import Reach
 from app.domain.bulk_operations import BulkAction, RowState
 from app.domain.schedules import Status
 from app.persistence.pagination import Part
-from app.persistence.schedule_filters import OVERDUE, Filters, Query, Stage, unordered
+from app.persistence.schedule_filters import OVERDUE, Filters, Query, Stage, unordered, with_owner_id
 from app.persistence.schedule_lists import ListedRow, Listing, overdue, restricted
 from app.persistence.schedules import CALENDAR_MARK, stored_values
 from app.persistence.sql_batches import fetch, type_of
@@ -111,7 +111,7 @@ async def _parts(
     connection: AsyncConnection, reach: Reach, filters: Filters, now: datetime
 ) -> list[tuple[Stage, Query]]:
     """Return the queries for what matches and is within reach, which have no schedule in common."""
-    listing = restricted(Listing(reach, filters, Part(1)))
+    listing = restricted(Listing(reach, await with_owner_id(connection, filters), Part(1)))
     plain = await _with_plain_filters(connection, listing.reach, listing.filters, now)
     return [unordered(plain, source, now) for source in listing.reach.of_workflow(plain.workflow_id).sources]
 

@@ -206,6 +206,17 @@ async def test_filters_by_reason_and_owner(carillon: Carillon, database: Databas
     assert [hers["id"], paused["id"], mine["id"]] == await ids(carillon, owner_kind="user")
     assert [hers["id"]] == await ids(mia, status_reason="manual")
     assert [] == await ids(mia, owner_id=mine["owner_id"])
+
+
+async def test_an_owner_is_named_by_id_or_username(carillon: Carillon) -> None:
+    """In lists and in operations on many; a member learns nothing of others by their names."""
+    mia = await carillon.member("mia")
+    mine, hers = await carillon.schedule(), await mia.schedule()
+    assert [hers["id"]] == await ids(carillon, owner_id="mia") == await ids(carillon, owner_id=hers["owner_id"])
+    assert [mine["id"]] == await ids(carillon, owner_id="admin", owner_kind="user")
+    assert [] == await ids(carillon, owner_id="nobody") == await ids(mia, owner_id="admin")
+    wanted = {"action": "pause", "filter": {"owner_id": "mia"}, "dry_run": True}
+    assert 1 == (await carillon.call("POST", "/schedules/bulk/", json=wanted))["count"]
     assert [] == await ids(mia, owner_kind="plugin")
 
 
