@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from structlog.testing import capture_logs
 
+from app import clock
 from app.config import Settings
 from app.domain.ticks import Tick
 from app.engine.near_ticks import HORIZON_SECONDS, MOST_TICKS, TAKE_OVER, NearTicks
@@ -53,14 +54,17 @@ class Deliveries:
         return self.seen
 
 
-async def test_ticks_are_delivered_in_the_order_of_their_due_times() -> None:
+async def test_ticks_are_delivered_in_the_order_of_their_due_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the ids of their messages, whatever the order in which they were kept; none is early."""
     deliveries = Deliveries()
-    began = asyncio.get_running_loop().time()
-    assert all(deliveries.keep(number, seconds) for number, seconds in ((3, 0.06), (1, 0.02), (2, 0.04)))
+    began = clock.monotonic()
+    with monkeypatch.context() as patch:
+        # All are kept at one moment, however long this machine takes.
+        patch.setattr("app.clock.monotonic", lambda: began)
+        assert all(deliveries.keep(number, seconds) for number, seconds in ((3, 0.06), (1, 0.02), (2, 0.04)))
     assert [1, 2, 3] == await deliveries.wait_for(3)
     assert ["m1", "m2", "m3"] == deliveries.ids
-    assert asyncio.get_running_loop().time() - began >= 0.059
+    assert clock.monotonic() - began >= 0.06
 
 
 async def test_a_tick_that_is_due_already_is_delivered_at_once() -> None:
@@ -80,6 +84,13 @@ async def test_far_ticks_are_left_to_their_messages() -> None:
     assert MOST_TICKS == len(deliveries.near.close())
 
 
+@pytest.fixture
+def long_relief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An overloaded worker keeps no ticks for longer than a machine stalls."""
+    monkeypatch.setattr("app.engine.near_ticks.RELIEF_SECONDS", 600)
+
+
+@pytest.mark.usefixtures("long_relief")
 async def test_a_full_worker_leaves_its_ticks_to_others() -> None:
     """Those that found no place, and for a while the next ones too."""
     deliveries = Deliveries(places=1)
@@ -90,6 +101,7 @@ async def test_a_full_worker_leaves_its_ticks_to_others() -> None:
     assert [1] == deliveries.seen
 
 
+@pytest.mark.usefixtures("long_relief")
 async def test_a_late_worker_keeps_no_ticks_for_a_while() -> None:
     """It is overloaded, and other workers may not be."""
     deliveries = Deliveries()
@@ -159,5 +171,5 @@ async def test_a_worker_fires_its_next_ticks_without_their_messages(
     assert {"schedule"} == {run["trigger"] for run in runs}
     shown = await carillon.call("GET", f"/schedules/{schedule['id']}/")
     due = datetime.fromisoformat(shown["next_run_at"]).timestamp() * 1000
-    (score,) = await scores(redis, UUID(schedule["id"]))
-    assert abs(score - due) < 2
+    # After a flush everything is queued again, and the same tick may have another message.
+    assert any(abs(score - due) < 2 for score in await scores(redis, UUID(schedule["id"])))
