@@ -110,10 +110,11 @@ rolling: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench.run --page docs/performance.md
 
-# Writes docs/cli.md from the commands; a test compares them.
+# Writes the CustomResourceDefinitions of the chart from the types of the API; a test compares them.
 crds: $(STAMP)
 	@$(BIN)/python -m app.kubernetes.definitions helm/carillon/files/crds
 
+# Writes docs/cli.md from the commands; a test compares them.
 cli-docs: $(STAMP)
 	$(BIN)/python -m app.cli.reference
 

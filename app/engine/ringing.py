@@ -145,11 +145,6 @@ class Ringer:
         await self._late_rings.quiet()
         await self._ring([msgspec.structs.replace(wake, replaces=wake.id) for wake in wakes])
 
-    async def quiet(self) -> None:
-        """Wait until no message is left to be queued."""
-        await self._rings.quiet()
-        await self._late_rings.quiet()
-
     async def ticks_spread(self, jobs: Sequence[PlannedTick], start: datetime, gap: timedelta) -> int:
         """Ring for overdue ticks, one every ``gap`` from ``start`` on, so that they are not delivered all at once."""
         wakes = [msgspec.structs.replace(tick_wake(job), due=start + k * gap) for k, job in enumerate(jobs)]
