@@ -1,6 +1,8 @@
 """The HTTP server: uvicorn with the limits of ``app.api.http_protocol``."""
 
 import resource
+from collections.abc import Callable
+from socket import socket
 from typing import Any
 
 import uvicorn
@@ -13,6 +15,19 @@ GRACE_SECONDS = 5
 # Files that the process needs besides connections of clients: Postgres, Redis, outgoing calls.
 OTHER_FILES = 200
 HEADERS = [("X-Content-Type-Options", "nosniff")]
+
+
+class Server(uvicorn.Server):
+    """A server that calls a function once its application is ready and it listens."""
+
+    def __init__(self, config: uvicorn.Config, *, when_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._when_ready = when_ready
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Start the application, listen, and call the function."""
+        await super().startup(sockets)
+        self._when_ready()
 
 
 def server_config(app: Any, settings: Settings, limits: HttpLimits | None = None, **options: Any) -> uvicorn.Config:

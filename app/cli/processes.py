@@ -58,12 +58,11 @@ def _print_error(error: Exception) -> None:
 def api() -> None:
     """Serve the HTTP API."""
     settings = require_stores(load_settings())
-    import uvicorn
-
-    from app.api.server import raise_file_limit, server_config
+    from app.api.server import Server, raise_file_limit, server_config
 
     raise_file_limit(settings.http_connections)
-    server = uvicorn.Server(server_config("app.asgi:application", settings, factory=True, loop="uvloop"))
+    config = server_config("app.asgi:application", settings, factory=True, loop="uvloop")
+    server = Server(config, when_ready=collect_garbage_seldom)
     # Without a socket uvicorn opens one of its own for the host.
     sockets = [listen_on_all(settings.port)] if settings.host == ALL_ADDRESSES else None
     with suppress(KeyboardInterrupt):
@@ -171,7 +170,11 @@ def operator() -> None:
 
 
 def collect_garbage_seldom() -> None:
-    """Make garbage collection rare: a worker makes few cycles, and most of its objects live as long as their run."""
+    """Make garbage collection rare, and leave out what there is: the objects of the program, which stay.
+
+    A worker and an API make few cycles, and most of their objects live as long as their run or their request. Looking
+    through the 200,000 objects of an API took 0.1 seconds, every few seconds, and each time a request waited for it.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 20)

@@ -7,13 +7,16 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
+import uvicorn
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from app.api.http_protocol import ConnectionRegister, HttpLimits, JoinedWrites
 from app.api.requests import TrustedProxies
+from app.api.server import Server
 from app.config import Settings
 from app.observability import metrics
 from tests.support.api_server import serving
@@ -292,3 +295,24 @@ async def test_a_head_is_sent_together_with_what_follows_at_once() -> None:
         joined.close()
         assert head == await loop.sock_recv(client, KIB)
         assert b"" == await loop.sock_recv(client, KIB)
+
+
+async def test_a_server_says_when_its_application_is_ready() -> None:
+    """Garbage is collected seldom from then on: all objects that stay are there."""
+    steps = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        for step in ("startup", "shutdown"):
+            await receive()
+            steps.append(step)
+            await send({"type": f"lifespan.{step}.complete"})
+
+    config = uvicorn.Config(application, lifespan="on", log_config=None)
+    config.load()
+    server = Server(config, when_ready=lambda: steps.append("ready"))
+    server.lifespan = config.lifespan_class(config)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        await server.startup([listening])
+        await server.shutdown([listening])
+    assert ["startup", "ready", "shutdown"] == steps
