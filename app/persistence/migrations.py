@@ -205,10 +205,15 @@ async def _build_late_indexes(database_url: str, report: Report) -> None:
             async with engine.connect() as connection:
                 if await _missing_indexes(connection):
                     await _alone(connection)
-                    for index in await _missing_indexes(connection):
+                    missing = await _missing_indexes(connection)
+                    for index in missing:
                         log.info("index_building", index=index.name)
                         report(f"builds the index {index.name}")
                         await _build(connection, index)
+                    for table in sorted({index.table.name for index in missing if index.table is not None}):
+                        # Else the planner knows nothing of their expressions until a part of the table has changed.
+                        report(f"looks at the values of {table}")
+                        await connection.execute(text(f"ANALYZE {table}"))
     finally:
         await engine.dispose()
 

@@ -12,16 +12,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import OwnerKind, Source
 from app.domain.health import LATE_AFTER, Health
 from app.domain.schedules import Reason, Status
+from app.persistence.pagination import estimated_rows
 from app.persistence.sql_batches import fetch
 
 # The shortest text that the indexes of texts find.
 TRIGRAM = 3
+# A shorter text is rare if at most this part of all schedules contains it.
+RARE = 0.01
+# Of a query for what matches: with less, the bitmap of 100,000 schedules names pages only, and all their rows are read.
+SEARCH_MEGABYTES = 32
 # In the words of partial indexes.
 _IMPLIED = (
     ("status", Status.ACTIVE, "j.status <> 'active'"),
     ("status_reason", Reason.NONE, "j.status_reason <> ''"),
     ("owner_kind", OwnerKind.USER, "j.owner_kind <> 'user'"),
 )
+# What contains a text of one or two characters, by the index that has all of them.
+SHORT = "short_parts(t.searched) @> ARRAY[lower({}::text)]"
 _PLAIN = ("status", "status_reason", "owner_kind", "owner_id", "team_id")
 
 
@@ -55,6 +62,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     team_id: int | None = None
     # A part of the name, the key or the id.
     q: str | None = None
+    # Whether few schedules contain ``q``, and an index of short texts finds them (``with_rarity``).
+    q_is_rare: bool = False
     # Pairs of name and value, all of which a schedule must have.
     labels: tuple[tuple[str, str], ...] = ()
     health: Health | None = None
@@ -76,9 +85,20 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.q or self.labels or self.namespace or self.target_host or self.kind)
 
     @property
-    def are_only_text(self) -> bool:
-        """Return whether nothing is asked of schedules but a text and their workflow, which ``schedule_texts`` has."""
-        return bool(self.q) and replace(self, q=None, workflow_id=None) == NO_FILTERS
+    def are_in_texts(self) -> bool:
+        """Return whether a text or a kind is asked for, and nothing that ``schedule_texts`` has not."""
+        return bool(self.q or self.kind) and self.in_texts == self
+
+    @property
+    def in_texts(self) -> "Filters":
+        """Return those of the filters that ``schedule_texts`` answers."""
+        return Filters(q=self.q, q_is_rare=self.q_is_rare, kind=self.kind, workflow_id=self.workflow_id)
+
+    @property
+    def are_resting(self) -> bool:
+        """Return whether only schedules that are not active can match, and have no tick."""
+        reasons = self.status_reason in RESTING_REASONS
+        return self.health in RESTING or reasons or self.status not in {None, Status.ACTIVE}
 
 
 NO_FILTERS = Filters()
@@ -98,11 +118,18 @@ class Stage(msgspec.Struct, frozen=True):
         return self.source.partition(" JOIN ")[0]
 
     @property
+    def has_texts(self) -> bool:
+        """Return whether rows of ``schedule_texts`` are read."""
+        return self.table == TEXTS_ALONE
+
+    @property
     def owned(self) -> str:
         """Return the short name of the table that has the owner and the workflow of a row."""
         return "j" if self.source is DUE else self.table[-1]
 
 
+# What searches look at, in the words of the indexes on ``scheduled_jobs``; ``schedule_texts`` has it as a column.
+SEARCHED = "(lower(coalesce(j.key, '')) || chr(10) || lower(j.name))"
 JOBS = "scheduled_jobs AS j"
 DUE = "due_ticks AS d JOIN scheduled_jobs AS j ON j.id = d.id"
 MARKED = "schedule_marks AS k JOIN scheduled_jobs AS j ON j.id = k.id"
@@ -121,7 +148,7 @@ STAGES: dict[str, tuple[Stage, ...]] = {
 }
 NEVER_NULL = {"j.created_at", "k.created_at", 'j.name COLLATE "C"', "t.name", "d.next_run_at"}
 BY_MARK = (Stage(MARKED, "k.created_at"),)
-# An index of this order has the texts too.
+# Indexes of this order have the texts, or begin with the kind.
 BY_NAME_AND_TEXT = (Stage(TEXTS, "t.name"),)
 MARKS = {Health.FAILING, Health.NEVER_RAN}
 OVERDUE = {Health.LATE, Health.SILENT}
@@ -166,6 +193,21 @@ async def with_owner_id(connection: AsyncConnection, filters: Filters) -> Filter
     return replace(filters, owner_id=str(rows[0][0])) if rows else filters
 
 
+async def with_rarity(connection: AsyncConnection, filters: Filters) -> Filters:
+    """Return filters that say whether few schedules contain a text of one or two characters."""
+    q = filters.q
+    return replace(filters, q_is_rare=await is_rare(connection, q)) if q and is_short(q) else filters
+
+
+async def is_rare(connection: AsyncConnection, q: str) -> bool:
+    """Return whether the planner expects few schedules to contain a short text.
+
+    All that contain a rare text are read by an index. What many contain is soon found in any order.
+    """
+    expected = await estimated_rows(connection, f"SELECT FROM {TEXTS_ALONE} WHERE {SHORT.format('$1')}", [q])
+    return expected <= RARE * await estimated_rows(connection, f"SELECT FROM {TEXTS_ALONE}")
+
+
 def conditions(filters: Filters, source: Source, stage: Stage, now: datetime) -> Query:
     """Return the conditions of a list for one of its sources."""
     query = Query()
@@ -183,7 +225,8 @@ def conditions(filters: Filters, source: Source, stage: Stage, now: datetime) ->
         # Statistics may know one owner only. Then plans would search the schedules of all others for those of this one.
         for sign, end in ((">=", ("-infinity", UUID(int=0))), ("<=", ("infinity", UUID(int=2**128 - 1)))):
             query.add(f"(j.owner_id, j.created_at, j.id) {sign} ({{}}, '{end[0]}', '{end[1]}')", filters.owner_id)
-    _add_text(query, filters.q, stage)
+    _add_text(query, filters, stage)
+    _add_kind(query, filters.kind, stage)
     _add_searches(query, filters)
     _add_health(query, filters.health, stage, now)
     return query
@@ -199,25 +242,38 @@ def add_source(query: Query, source: Source, table: str) -> None:
         query.add(f"{table}.workflow_id = {{}}", source.workflow_id)
 
 
-def _add_text(query: Query, q: str | None, stage: Stage) -> None:
+def _add_text(query: Query, filters: Filters, stage: Stage) -> None:
     """Add the condition that the name or the key contains a text, or that it is the id."""
+    q = filters.q
     if not q:
         return
-    contains = "j.name ILIKE {0} OR j.key ILIKE {0}"
-    if stage.source == TEXTS_ALONE and len(q) < TRIGRAM:
-        # It takes a third of the time of LIKE. For a join the planner would have to know how many rows it finds.
-        query.add("strpos(t.searched, lower({})) > 0", q)
+    searched, name = ("t.searched", "t.name") if stage.has_texts else (SEARCHED, "j.name")
+    if stage.has_texts and stage.place is None and filters.q_is_rare:
+        query.add(SHORT, q)
         return
-    if stage.table == TEXTS_ALONE:
-        contains = "t.searched LIKE lower({0})"
-        if "\n" in q:
-            # Not partly in the key and partly in the name.
-            contains += " AND lower(t.name) LIKE lower({0})"
+    contains = f"{searched} LIKE lower({{0}})"
+    if "\n" in q:
+        # Not partly in the key and partly in the name.
+        contains += f" AND lower({name}) LIKE lower({{0}})"
     job_id = _as_id(q)
     if job_id is None:
         query.add(f"({contains})", containing(q))
     else:
         query.add(f"({contains} OR {stage.table[-1]}.id = {{1}})", containing(q), job_id)
+
+
+def is_short(q: str) -> bool:
+    """Return whether a text has no trigram, so that ``SHORT`` finds it; a line feed is where the name begins."""
+    return len(q) < TRIGRAM and "\n" not in q
+
+
+def _add_kind(query: Query, kind: Kind | None, stage: Stage) -> None:
+    if kind is None:
+        return
+    if stage.has_texts:
+        query.add("t.kind = {}", str(kind))
+    else:
+        query.add(_KINDS[kind])
 
 
 def _add_searches(query: Query, filters: Filters) -> None:
@@ -240,8 +296,6 @@ def _add_searches(query: Query, filters: Filters) -> None:
             "EXISTS (SELECT FROM managed_schedules AS n WHERE n.namespace = {} AND n.scheduled_job_id = j.id)",
             filters.namespace,
         )
-    if filters.kind is not None:
-        query.add(_KINDS[filters.kind])
     if filters.ids is not None:
         query.add("j.id = ANY({}::uuid[])", list(filters.ids))
 
@@ -298,18 +352,19 @@ def _add_health(query: Query, health: Health | None, stage: Stage, now: datetime
 
 def unordered(filters: Filters, source: Source, now: datetime) -> tuple[Stage, Query]:
     """Return the tables and the conditions of what matches in one source, for queries without an order."""
-    stages = BY_MARK if filters.health in MARKS else STAGES["created_at"]
-    if filters.q and len(filters.q) < TRIGRAM:
-        # No index finds it, and the texts alone are read faster than whole schedules.
-        stages = BY_NAME_AND_TEXT
-    return stages[0], conditions(filters, source, stages[0], now)
+    (stage,) = BY_MARK if filters.health in MARKS else STAGES["created_at"]
+    if filters.q_is_rare or (filters.q and is_short(filters.q) and not filters.are_resting):
+        # No other index finds it, but those of schedules that rest.
+        stage = Stage(TEXTS, None)
+    return stage, conditions(filters, source, stage, now)
 
 
 def narrowest(filters: Filters, source: Source, now: datetime, field: str | None = None) -> tuple[Stage, Query]:
     """Return the same from the narrowest table that has it all, and the value to sort by as the stage's place."""
-    if filters.are_only_text and field in {None, "name", "created_at"}:
-        stage = Stage(TEXTS_ALONE, None if field is None else f"t.{field}")
-        return stage, conditions(filters, source, stage, now)
-    stage, query = unordered(filters, source, now)
-    place = 'j.name COLLATE "C"' if field == "name" else f"j.{field}"
+    if filters.are_in_texts and field in {None, "name", "created_at"}:
+        stage = Stage(TEXTS_ALONE, None)
+        query, place = conditions(filters, source, stage, now), f"t.{field}"
+    else:
+        stage, query = unordered(filters, source, now)
+        place = 'j.name COLLATE "C"' if field == "name" else f"j.{field}"
     return replace(stage, place=None if field is None else place), query

@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app import clock
 from app.domain.access import Reach, Source
 from app.domain.health import LATE_AFTER, health_of
-from app.domain.schedules import Status
 from app.persistence.calendars import with_calendars
 from app.persistence.pagination import (
     COUNTED,
@@ -41,8 +40,7 @@ from app.persistence.schedule_filters import (
     NEVER_NULL,
     NO_FILTERS,
     OVERDUE,
-    RESTING,
-    RESTING_REASONS,
+    SEARCH_MEGABYTES,
     STAGES,
     Filters,
     Query,
@@ -51,6 +49,7 @@ from app.persistence.schedule_filters import (
     conditions,
     narrowest,
     with_owner_id,
+    with_rarity,
 )
 from app.persistence.schedules import COLUMNS, from_record
 from app.persistence.sql_batches import fetch
@@ -61,7 +60,6 @@ MOST_OVERDUE = 5_000
 # sorted, unless the planner expects more than can be collected in the same time.
 MOST_WALKED = 5_000
 MOST_COLLECTED = 100_000
-COLLECTING_MEGABYTES = 32
 # A list is not counted if the planner expects so many times ``COUNTED``, and of the newest so many schedules at least
 # this part matches of what that lets expect.
 SURELY_LONG = 2
@@ -144,7 +142,7 @@ class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _PLANS_OF_THEIR_OWN = text(
-    "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), "
+    "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('work_mem', :memory, true), "
     "set_config('max_parallel_workers_per_gather', :processes, true)"
 )
 
@@ -157,7 +155,9 @@ async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotal
     sources = listing.reach.of_workflow(filters.workflow_id).sources
     if listing.needs_plan_of_its_own:
         # Until the transaction ends, which such lists are read in.
-        await connection.execute(_PLANS_OF_THEIR_OWN, {"processes": "2" if listing.reads_all else "0"})
+        processes = "2" if listing.reads_all else "0"
+        await connection.execute(_PLANS_OF_THEIR_OWN, {"processes": processes, "memory": f"{SEARCH_MEGABYTES}MB"})
+    listing = replace(listing, filters=await with_rarity(connection, filters))
     if filters.health in OVERDUE:
         return await _overdue_page(connection, listing, sources, now)
 
@@ -233,12 +233,12 @@ async def _items(
         items = await _ordered_rows(connection, listing, source, now, most=MOST_WALKED)
         if len(items) == part.limit:
             return items
-    if filters.q and listing.sort.field == "name" and not filters.are_only_text and not part.offset:
+    if filters.q and listing.sort.field == "name" and not filters.are_in_texts and not part.offset:
         items = await _rows_from_first_text(connection, listing, source, now)
         if len(items) == part.limit:
             return items
     if filters.q or (listing.is_bounded and await _are_collectable(connection, filters, source, totals, now)):
-        return await _collected(connection, listing, source, now)
+        return await _sorted_rows(connection, listing, source, now)
     return await _ordered_rows(connection, listing, source, now)
 
 
@@ -249,9 +249,8 @@ async def _rows_from_first_text(
 
     What has the text is found without the other filters, from narrow rows, and is often close together.
     """
-    only_text = Filters(q=listing.filters.q, workflow_id=listing.filters.workflow_id)
-    texts = replace(listing, filters=only_text, part=replace(listing.part, limit=1))
-    first = await _collected(connection, texts, source, now)
+    texts = replace(listing, filters=listing.filters.in_texts, part=replace(listing.part, limit=1))
+    first = await _sorted_rows(connection, texts, source, now)
     if not first:
         return []
     step = 1 if listing.sort.is_descending else -1
@@ -265,12 +264,6 @@ async def _are_collectable(
 ) -> bool:
     number, _ = await _total(connection, filters, source, totals, now)
     return number <= MOST_COLLECTED
-
-
-async def _collected(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
-    """Return the rows of a page from all that match, which may be many: the bitmap of them has to fit into memory."""
-    await connection.execute(text(f"SET LOCAL work_mem = '{COLLECTING_MEGABYTES}MB'"))
-    return await _sorted_rows(connection, listing, source, now)
 
 
 _TABLE_ROWS = "SELECT reltuples::bigint AS number FROM pg_class WHERE oid = 'scheduled_jobs'::regclass"
@@ -346,15 +339,12 @@ def _stages(listing: Listing) -> tuple[Stage, ...]:
     stages = STAGES[field]
     if field == "created_at" and filters.health in MARKS and not filters.q:
         return BY_MARK
-    if field == "name" and filters.q:
+    if field == "name" and (filters.q or filters.kind):
         return BY_NAME_AND_TEXT
     if listing.part.offset and len(stages) > 1:
         # An offset counts over all stages.
         return (Stage(JOBS, f"j.{field}"),)
-    rests = filters.health in RESTING or filters.status_reason in RESTING_REASONS
-    if field == "next_run_at" and (rests or filters.status not in {None, Status.ACTIVE}):
-        return stages[1:]
-    return stages
+    return stages[1:] if field == "next_run_at" and filters.are_resting else stages
 
 
 def _read_cursor(cursor: str | None, sort: Sort) -> tuple[Any, UUID] | None:

@@ -15,7 +15,16 @@ from app.domain.access import Reach
 from app.domain.bulk_operations import BulkAction, RowState
 from app.domain.schedules import Status
 from app.persistence.pagination import Part
-from app.persistence.schedule_filters import OVERDUE, Filters, Query, Stage, unordered, with_owner_id
+from app.persistence.schedule_filters import (
+    OVERDUE,
+    SEARCH_MEGABYTES,
+    Filters,
+    Query,
+    Stage,
+    unordered,
+    with_owner_id,
+    with_rarity,
+)
 from app.persistence.schedule_lists import ListedRow, Listing, overdue, restricted
 from app.persistence.schedules import CALENDAR_MARK, stored_values
 from app.persistence.sql_batches import fetch, type_of
@@ -120,6 +129,8 @@ async def _with_plain_filters(connection: AsyncConnection, reach: Reach, filters
     """Return filters that SQL can answer: late and silent schedules are named by their ids."""
     if filters.need_plans_of_their_own:
         await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
+        await connection.execute(text(f"SET LOCAL work_mem = '{SEARCH_MEGABYTES}MB'"))
+    filters = await with_rarity(connection, filters)
     if filters.health not in OVERDUE:
         return filters
     rows: list[ListedRow] = []

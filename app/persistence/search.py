@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.persistence.schedule_filters import TEXTS, containing, escaped
+from app.persistence.schedule_filters import SHORT, TEXTS, containing, escaped, is_rare, is_short
 from app.persistence.sql_batches import fetch
 
 _ID_DIGITS = 32
@@ -40,6 +40,18 @@ _BY_NAME = _SCHEDULE.format(match="'name'") + 'lower(j.name) COLLATE "C" = lower
 _BY_TEXT = (
     _SCHEDULE.format(match="CASE WHEN j.name ILIKE $1 THEN 'name' ELSE 'key' END").replace("scheduled_jobs AS j", TEXTS)
     + "t.searched LIKE lower($1::text) AND (j.name ILIKE $1 OR j.key ILIKE $1)"
+    + _IN_REACH
+)
+# All that contain a text that few contain, found before anything else: no plan then looks for it in order.
+_RARE = (
+    f"(SELECT t.id FROM schedule_texts AS t WHERE {SHORT.format('$1')} "  # noqa: S608
+    "AND ($2::int[] IS NULL OR t.user_profile_id = ANY($2)) OFFSET 0) AS t JOIN scheduled_jobs AS j ON j.id = t.id"
+)
+_BY_RARE_TEXT = (
+    _SCHEDULE.format(match="CASE WHEN strpos(lower(j.name), lower($1::text)) > 0 THEN 'name' ELSE 'key' END").replace(
+        "scheduled_jobs AS j", _RARE
+    )
+    + "TRUE"
     + _IN_REACH
 )
 _BY_ID = _SCHEDULE.format(match="'id'") + "j.id BETWEEN ($1::uuid[])[1] AND ($1::uuid[])[2]" + _IN_REACH
@@ -95,7 +107,10 @@ async def _schedules(connection: AsyncConnection, wanted: str, common: tuple[Any
 
     rows = [] if ids is None else await matching(_BY_ID, list(ids))
     rows += await matching(_BY_NAME, wanted)
-    rows += await matching(_BY_TEXT, pattern)
+    if is_short(wanted) and await is_rare(connection, wanted):
+        rows += await matching(_BY_RARE_TEXT, wanted)
+    else:
+        rows += await matching(_BY_TEXT, pattern)
     calling = [row["id"] for row in await fetch(connection, _CALLING, pattern, *common[:2], MOST_WORKFLOWS)]
     if calling:
         rows += await matching(_BY_WORKFLOW, calling)

@@ -154,6 +154,27 @@ async def test_namespaces(carillon: Carillon, settings: Settings) -> None:
     assert {"w"} == {item["workflow_name"] for item in items}
 
 
+async def test_a_kind_in_the_order_of_names_follows_edits(carillon: Carillon) -> None:
+    """With a text and without one: an edit may make another kind of it, or another name."""
+    made = {name: await carillon.schedule(name=name) for name in ("b", "a")}
+    assert ["a", "b"] == await names(carillon, kind="interval", sort="name")
+    path = f"/schedules/{made['a']['id']}/"
+    await carillon.call("PATCH", path, json={"interval_seconds": None, "cron": "0 5 * * *"})
+    for kind, expected in (("interval", ["b"]), ("cron", ["a"]), ("once", [])):
+        assert expected == await names(carillon, kind=kind, sort="name")
+    for change, kind in (
+        ({"cron": None, "at": "2040-01-01T00:00:00Z"}, "once"),
+        ({"at": None, "after": "1h"}, "once"),
+        ({"after": None, "every": "monthly"}, "monthly"),
+        ({"every": None, "rrule": "FREQ=DAILY"}, "rrule"),
+        ({"rrule": None, "interval_seconds": 60}, "interval"),
+    ):
+        await carillon.call("PATCH", path, json=change)
+        assert ["a"] == await names(carillon, kind=kind, q="a", sort="name"), change
+    await carillon.call("PATCH", path, json={"name": "c"})
+    assert ["b", "c"] == await names(carillon, kind="interval", sort="name")
+
+
 async def test_health(carillon: Carillon, settings: Settings, database: Database) -> None:
     """The same word in the list, in the filter and of one schedule; every schedule has one."""
     workflow, failing = await carillon.workflow(), await carillon.workflow(FAILING)

@@ -126,10 +126,21 @@ LISTS = [
     (Filters(q="report", status="paused"), Sort.NEWEST),
     *((Filters(status_reason="manual"), sort) for sort in (Sort.NEWEST, Sort.NEXT_RUN, Sort.NEXT_RUN_DESCENDING)),
     *((Filters(q="zz"), sort) for sort in (Sort.NEWEST, Sort.NAME)),
+    *((Filters(q="zz", status=status), Sort.NEWEST) for status in ("active", "paused")),
+    *((Filters(kind=Kind.MONTHLY), sort) for sort in (Sort.NAME, Sort.NAME_DESCENDING, Sort.NEXT_RUN)),
+    *((Filters(q="report", kind=Kind.ONCE), sort) for sort in (Sort.NEWEST, Sort.NAME)),
     (Filters(q="sy", labels=(("app", "app-17"),)), Sort.NAME_DESCENDING),
     (Filters(owner_id="30"), Sort.NAME),
     (Filters(status="dead"), Sort.LAST_ATTEMPT),
 ]
+
+
+# Names and keys in which short texts are rare, in upper case, not ASCII, or at the end of a key and of a name.
+ODD_TEXTS = (("Fizz", "Zz"), ("\u00c4\u00d6 report", None), ("a%_b", "k/~"), ("line\nfeed zZ", "x.Q"), ("qz", None))
+RENAME = (
+    "UPDATE scheduled_jobs SET name = $2, key = $3 WHERE id = "
+    "(SELECT id FROM scheduled_jobs WHERE user_profile_id = 2 ORDER BY created_at OFFSET 97 * $1::int LIMIT 1)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +154,10 @@ async def filled(postgres: EmbeddedPostgres) -> AsyncIterator[Database]:
                 return await sql_batches.fetch(connection, statement, *values)
 
             await fill_rows(sql, SCHEDULES, owners=50, workflows=100)
-        async with database.transaction() as connection:
-            await connection.execute(text("ANALYZE"))
+            for number, (name, key) in enumerate(ODD_TEXTS):
+                await sql(RENAME, number, name, key)
+        async with database.reading() as connection:
+            await connection.execute(text("VACUUM ANALYZE"))
         yield database
         await database.close()
 
@@ -163,15 +176,18 @@ async def rows_read(
         monkeypatch.setattr(module, "fetch", watched)
     await ask()
     pages = [(sql, values) for sql, values in asked if "count(*)" not in sql or "clock_timestamp" in sql]
+    return {sql: _rows_of(await carried_out(connection, sql, values)) for sql, values in pages}
+
+
+async def carried_out(connection: AsyncConnection, sql: str, values: tuple[Any, ...]) -> dict[str, Any]:
+    """Return how Postgres has carried out a statement with these values."""
     driver = (await connection.get_raw_connection()).driver_connection
     assert driver is not None
-    found = {}
-    for sql, values in pages:
-        await driver.execute(f"PREPARE listed AS {sql}")
-        given = f"({', '.join(map(literal, values))})" if values else ""
-        (plan,) = await driver.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE listed{given}")
-        await driver.execute("DEALLOCATE listed")
-        found[sql] = _rows_of(plan[0][0]["Plan"])
+    await driver.execute(f"PREPARE listed AS {sql}")
+    given = f"({', '.join(map(literal, values))})" if values else ""
+    (plan,) = await driver.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE listed{given}")
+    await driver.execute("DEALLOCATE listed")
+    found: dict[str, Any] = plan[0][0]["Plan"]
     return found
 
 
@@ -185,12 +201,16 @@ def literal(value: Any) -> str:
     return written if isinstance(value, int) else f"'{written}'"
 
 
-def _rows_of(plan: dict[str, Any]) -> int:
-    """Return how many rows a plan has read from schedules and their ticks."""
+# Tables of which the rows are counted that a plan reads.
+LARGE = frozenset({"scheduled_jobs", "due_ticks"})
+
+
+def _rows_of(plan: dict[str, Any], tables: frozenset[str] = LARGE) -> int:
+    """Return how many rows a plan has read from some tables, by default from schedules and their ticks."""
     removed = sum(value for name, value in plan.items() if name.startswith("Rows Removed"))
-    is_read = plan.get("Relation Name") in {"scheduled_jobs", "due_ticks"}
+    is_read = plan.get("Relation Name") in tables
     own = int((plan["Actual Rows"] + removed) * plan["Actual Loops"]) if is_read else 0
-    return own + sum(map(_rows_of, plan.get("Plans", ())))
+    return own + sum(_rows_of(one, tables) for one in plan.get("Plans", ()))
 
 
 @pytest.mark.parametrize("reach", [Reach(None), Reach((LARGE_OWNER,)), Reach((30,))], ids=["all", "large", "small"])
@@ -209,8 +229,137 @@ async def test_no_list_search_or_overview_reads_the_table(
         for wanted in ("report", "host-39", "nothing", str(UUID(int=7))):
             read |= await rows_read(connection, monkeypatch, lambda: search.search(connection, reach, wanted, 20))  # noqa: B023
         read |= await rows_read(connection, monkeypatch, lambda: overview.read_moment(connection, reach))
-    assert len(read) > len(LISTS) / 2
+    assert len(read) > len(LISTS) / 3
     assert {} == {name: number for name, number in read.items() if number > MOST_ROWS}
+
+
+async def statements(
+    connection: AsyncConnection, monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Awaitable[Any]]
+) -> list[dict[str, Any]]:
+    """Return how Postgres carries out every statement of a list or a search, those that count included."""
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    async def watched(connection: AsyncConnection, sql: str, *values: Any) -> list[Any]:
+        asked.append((sql, values))
+        return await sql_batches.fetch(connection, sql, *values)
+
+    for module in (schedule_lists, search):
+        monkeypatch.setattr(module, "fetch", watched)
+    await ask()
+    return [await carried_out(connection, sql, values) for sql, values in asked]
+
+
+# What few schedules contain.
+SHORT_TEXTS = ("zz", "~")
+
+
+@pytest.mark.parametrize("filters", [Filters(q=q, status=status) for q in SHORT_TEXTS for status in (None, "active")])
+async def test_a_rare_text_of_one_or_two_characters_is_found_by_an_index(
+    filled: Database, monkeypatch: pytest.MonkeyPatch, filters: Filters
+) -> None:
+    """In lists, counts and searches, with or without another filter: neither the texts nor the schedules are read."""
+    everything, q = LARGE | {"schedule_texts"}, str(filters.q)
+    async with filled.transaction() as connection:
+        listing = Listing(Reach(None), filters, Part(20))
+        plans = await statements(connection, monkeypatch, lambda: page(connection, listing, known_totals()))
+        plans += await statements(connection, monkeypatch, lambda: search.search(connection, Reach(None), q, 20))
+    assert max(_rows_of(plan, everything) for plan in plans) < SCHEDULES / 100
+
+
+@pytest.mark.parametrize(
+    ("filters", "index"),
+    [
+        (Filters(q="report", status="paused"), "ix_scheduled_jobs_resting_texts"),
+        (Filters(q="re", status="paused"), "ix_scheduled_jobs_resting_texts"),
+        (Filters(q="report", kind=Kind.ONCE), "ix_schedule_texts_kind"),
+        (Filters(q="re", kind=Kind.ONCE), "ix_schedule_texts_kind"),
+    ],
+)
+async def test_a_common_text_can_be_looked_for_in_the_index_of_the_other_filter(
+    filled: Database, monkeypatch: pytest.MonkeyPatch, filters: Filters, index: str
+) -> None:
+    """Of what few schedules have. To find all that contain the text would take longer, and so would reading rows."""
+    async with filled.rehearsal() as unit, unit() as connection:
+        # Of so few schedules Postgres would read the rows.
+        await connection.execute(text("SET LOCAL enable_bitmapscan = off"))
+        await connection.execute(text("DROP INDEX ix_scheduled_jobs_resting, ix_scheduled_jobs_reason"))
+        listing = Listing(Reach(None), filters, Part(20))
+        plans = await statements(connection, monkeypatch, lambda: page(connection, listing, known_totals()))
+    assert index in set().union(*map(read_alone, plans)), plans
+
+
+def read_alone(plan: dict[str, Any]) -> set[str]:
+    """Return the indexes that a plan reads without their tables."""
+    own = {plan["Index Name"]} if plan["Node Type"] == "Index Only Scan" else set()
+    return own.union(*map(read_alone, plan.get("Plans", ())))
+
+
+MATCHED = [
+    *(Filters(q=q) for q in ("zz", "Z", "qz", "re", "\u00c4\u00d6", "~", "%_", "z\nl", "\n", "\nf", "no such", "e-1")),
+    *(Filters(q=q, status=status) for q in ("zz", "sy", "report", "e-1", "Q") for status in ("active", "paused")),
+    *(Filters(q=q, kind=kind) for q in ("report", "zz", "sy", "-77") for kind in (Kind.ONCE, Kind.INTERVAL)),
+    *(Filters(kind=kind) for kind in Kind),
+    Filters(q="sy", kind=Kind.CRON, status="paused"),
+]
+HAS_KIND = {
+    Kind.INTERVAL: "interval_seconds IS NOT NULL",
+    Kind.CRON: "cron IS NOT NULL",
+    Kind.ONCE: "coalesce(at::text, after) IS NOT NULL",
+    Kind.MONTHLY: "every <> 'rrule'",
+    Kind.RRULE: "every = 'rrule'",
+}
+
+
+@pytest.mark.parametrize("reach", [Reach(None), Reach((LARGE_OWNER,))], ids=["all", "large"])
+@pytest.mark.parametrize("counted", [10_000, 100])
+async def test_texts_kinds_and_states_are_listed_and_counted_as_rows_say(
+    filled: Database, monkeypatch: pytest.MonkeyPatch, reach: Reach, counted: int
+) -> None:
+    """Whichever index finds them: the first pages, in every order, and a total that is exact or an estimate."""
+    monkeypatch.setattr(schedule_lists, "COUNTED", counted)
+    for filters in MATCHED:
+        async with filled.transaction() as connection:
+            for sort, order in ORDERS.items():
+                expected = await matching_rows(connection, reach, filters, order)
+                first = await page(connection, Listing(reach, filters, Part(30), sort), known_totals())
+                part = Part(30, 0, first.next_cursor)
+                second = await page(connection, Listing(reach, filters, part, sort), known_totals())
+                listed = [*first.items, *(second.items if first.next_cursor else ())]
+                assert expected[:60] == [row.id for row in listed], (filters, sort)
+                assert first.total_is_estimate or len(expected) == first.total, (filters, sort)
+
+
+async def matching_rows(connection: AsyncConnection, reach: Reach, filters: Filters, order: str) -> list[UUID]:
+    """Return what matches, by reading all schedules."""
+    kind = "TRUE" if filters.kind is None else HAS_KIND[filters.kind]
+    rows = await sql_batches.fetch(
+        connection,
+        "SELECT id FROM scheduled_jobs WHERE ($1::int[] IS NULL OR user_profile_id = ANY($1)) "
+        "AND ($2::text IS NULL OR strpos(lower(name), lower($2)) > 0 OR strpos(lower(key), lower($2)) > 0) "
+        f"AND ($3::text IS NULL OR status = $3) AND {kind} ORDER BY {order}",
+        None if reach.owners is None else list(reach.owners),
+        filters.q,
+        filters.status,
+    )
+    return [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize("wanted", ["zz", "Z", "~", "\u00c4\u00d6", "\n", "re"])
+async def test_short_texts_are_searched_as_rows_say(filled: Database, wanted: str) -> None:
+    """Rare ones all, of common ones the newest; each with the field that contains it."""
+    async with filled.transaction() as connection:
+        found = await search.search(connection, Reach((LARGE_OWNER,)), wanted, 20)
+        rows = await sql_batches.fetch(
+            connection,
+            "SELECT id::text, CASE WHEN strpos(lower(name), lower($1)) > 0 THEN 'name' ELSE 'key' END AS match "
+            "FROM scheduled_jobs WHERE user_profile_id = $2 "
+            "AND (strpos(lower(name), lower($1)) > 0 OR strpos(lower(key), lower($1)) > 0) "
+            "ORDER BY created_at DESC LIMIT 20",
+            wanted,
+            LARGE_OWNER,
+        )
+    schedules = {(one.id, one.match) for one in found if one.type == "schedule"}
+    assert {(row["id"], row["match"]) for row in rows} == schedules
 
 
 ORDERS = {

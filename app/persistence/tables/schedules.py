@@ -13,6 +13,7 @@ from sqlalchemy import (
     String,
     Text,
     func,
+    literal_column,
     text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
@@ -50,6 +51,10 @@ def _by_texts(table: str, *columns: str) -> Index:
         postgresql_ops=dict.fromkeys(columns, "gin_trgm_ops"),
         info=BUILT_LATE | NEEDS_TRIGRAMS,
     )
+
+
+# What searches of schedules look at, as in ``ScheduleTextRow.searched``; as Postgres writes it.
+_SEARCHED = "((lower(COALESCE(key, ''::text)) || chr(10)) || lower(name::text))"
 
 
 def _by_limit(table: str) -> Index:
@@ -134,15 +139,16 @@ class ScheduledJobRow(Base):
         ),
         # Schedules that are not active, for lists by status and their counts.
         Index("ix_scheduled_jobs_resting", "status", postgresql_where=text("status <> 'active'")),
+        # With the texts, and the columns that they are made of: only then Postgres reads them from the index alone.
         *(
             Index(
                 f"ix_scheduled_jobs_{name}",
-                *(*first, "status", "created_at", "id"),
+                *(*first, "status", "created_at", "id", text(_SEARCHED)),
                 postgresql_where=text("status <> 'active'"),
-                postgresql_include=["status_reason"],
+                postgresql_include=["status_reason", "name", "key"],
                 info=BUILT_LATE,
             )
-            for name, first in (("resting_newest", ()), ("owner_resting", ("user_profile_id",)))
+            for name, first in (("resting_texts", ()), ("owner_resting_texts", ("user_profile_id",)))
         ),
         # Schedules that wait for their spec to become valid again.
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
@@ -197,7 +203,13 @@ class ScheduledJobRow(Base):
         Index("ix_scheduled_jobs_owner_name", "user_profile_id", text('name COLLATE "C"'), "id", info=BUILT_LATE),
         # Whole names, whatever their case: the trigrams of one are also those of every longer name that begins so.
         Index("ix_scheduled_jobs_whole_name", text('lower(name) COLLATE "C"'), "created_at", "id", info=BUILT_LATE),
-        _by_texts("scheduled_jobs", "name", "key"),
+        Index(
+            "ix_scheduled_jobs_searched",
+            literal_column(_SEARCHED).label("searched"),
+            postgresql_using="gin",
+            postgresql_ops={"searched": "gin_trgm_ops"},
+            info=BUILT_LATE | NEEDS_TRIGRAMS,
+        ),
         _by_limit("scheduled_jobs"),
     )
 
@@ -325,6 +337,7 @@ class ScheduleTextRow(Base):
 
     __tablename__ = "schedule_texts"
     __table_args__ = (
+        CheckConstraint(one_of("kind", ("cron", "interval", "monthly", "once", "rrule")), name="kind_known"),
         *(
             Index(f"ix_schedule_texts_{name}", *columns, "id", postgresql_include=["searched"], info=BUILT_LATE)
             for name, columns in (
@@ -340,6 +353,15 @@ class ScheduleTextRow(Base):
             postgresql_ops={"searched": "gin_trgm_ops"},
             info=BUILT_LATE | NEEDS_TRIGRAMS,
         ),
+        # Schedules of a kind, of all owners or of one, whose texts are read from the index alone.
+        Index(
+            "ix_schedule_texts_kind",
+            *("kind", "user_profile_id", "name", "id"),
+            postgresql_include=["searched", "created_at"],
+            info=BUILT_LATE,
+        ),
+        # All texts of one or two characters, which have no trigram.
+        Index("ix_schedule_texts_short", text("short_parts(searched)"), postgresql_using="gin", info=BUILT_LATE),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -350,6 +372,8 @@ class ScheduleTextRow(Base):
     name: Mapped[str] = mapped_column(Text(collation="C"))
     # The key, a line feed and the name, in lower case: no key has a line feed.
     searched: Mapped[str] = mapped_column(Text(collation="C"))
+    # The way to say when it is due.
+    kind: Mapped[str] = mapped_column(Text(collation="C"))
 
 
 class PluginScheduleRow(Base):
