@@ -169,13 +169,14 @@ async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
 # ``edited_xid`` equals ``xmin``, which has 32 bits, until something but an edit writes the row.
 _VERSIONS = (
     "SELECT j.id, j.xmin AS version, j.user_profile_id, j.workflow_id, w.name AS workflow_name, m.namespace, "
-    "coalesce(j.edited_xid & 4294967295 = j.xmin::text::bigint, false) AND w.updated_at <= j.updated_at AS is_unmoved "
-    "FROM unnest($1::uuid[]) AS ids(id) JOIN scheduled_jobs AS j ON j.id = ids.id "
+    "coalesce(j.edited_xid & 4294967295 = j.xmin::text::bigint, false) AND w.updated_at <= j.updated_at AS is_unmoved, "
+    "j.edited_xid FROM unnest($1::uuid[]) AS ids(id) JOIN scheduled_jobs AS j ON j.id = ids.id "
     "JOIN workflows AS w ON w.id = j.workflow_id LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = j.id"
 )
 _SURROUNDINGS = (
-    "SELECT j.id, w.name, m.namespace FROM unnest($1::uuid[]) AS ids(id) JOIN scheduled_jobs AS j ON j.id = ids.id "
-    "JOIN workflows AS w ON w.id = j.workflow_id LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = j.id"
+    "SELECT j.id, w.name, m.namespace, j.edited_xid FROM unnest($1::uuid[]) AS ids(id) "
+    "JOIN scheduled_jobs AS j ON j.id = ids.id JOIN workflows AS w ON w.id = j.workflow_id "
+    "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = j.id"
 )
 _SUBJECTS = (
     "SELECT j.id, j.name, j.user_profile_id FROM unnest($1::uuid[]) AS ids(id) "
@@ -201,6 +202,8 @@ class ScheduleVersion(msgspec.Struct, frozen=True):
     namespace: str | None
     # Whether neither the schedule nor its workflow was written since the schedule was edited.
     is_unmoved: bool
+    # The transaction of its last edit.
+    edited_xid: int | None
 
 
 async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[ScheduleVersion]:
@@ -208,9 +211,11 @@ async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Sch
     return [ScheduleVersion(*row) for row in await fetch(connection, _VERSIONS, ids)]
 
 
-async def surroundings(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, tuple[str, str | None]]:
-    """Return the names of the workflows of schedules, and the namespaces of the files that declare them."""
-    return {row[0]: (row[1], row[2]) for row in await fetch(connection, _SURROUNDINGS, ids)}
+async def surroundings(
+    connection: AsyncConnection, ids: Sequence[UUID]
+) -> dict[UUID, tuple[str, str | None, int | None]]:
+    """Return the workflows' names of schedules, the namespaces of the files that declare them, and their last edits."""
+    return {row[0]: (row[1], row[2], row[3]) for row in await fetch(connection, _SURROUNDINGS, ids)}
 
 
 async def many(

@@ -12,7 +12,7 @@ import msgspec
 from app.domain.errors import PreconditionFailedError
 from app.domain.etags import etag_of, matches
 from app.domain.schedules import EDITABLE
-from app.services.views import LimitView, ScheduleView, WebhookView
+from app.services.views import LimitView, ScheduleView, WebhookView, edit_of
 from app.services.views.leases import FreshLeaseView, LeaseView
 
 # A schedule's tag changes with what people can edit, and with its status, but not with every tick.
@@ -44,7 +44,7 @@ def tag_of(view: msgspec.Struct) -> str:
     """Return the entity tag of a single object, by its view."""
     values = msgspec.structs.asdict(view)
     if isinstance(view, ScheduleView):
-        return tag_of_row(values)
+        return tag_of_edit(tag_of_row(values), edit_of(view), view.namespace)
     moving = _MOVING[LeaseView] | {"token"} if isinstance(view, FreshLeaseView) else _MOVING.get(type(view), set())
     return etag_of({name: value for name, value in values.items() if name not in moving})
 
@@ -55,8 +55,16 @@ def has_moving_parts(view: msgspec.Struct) -> bool:
 
 
 def tag_of_row(fields: Mapping[str, Any]) -> str:
-    """Return the entity tag of a schedule, by what is shown of its row."""
+    """Return the tag of what people can edit of a schedule, and of its status, by what is shown of its row."""
     return etag_of({name: fields[name] for name in _OF_SCHEDULE})
+
+
+def tag_of_edit(row_tag: str, edit: int | None, namespace: str | None) -> str:
+    """Return the entity tag of a schedule: of its values, of its last edit, and of the files that declare it.
+
+    After a pause and a resume, or an edit there and back, the values are the same and the next run is another one.
+    """
+    return etag_of({"values": row_tag, "edit": edit, "namespace": namespace})
 
 
 def require_match(tag: Callable[[], str]) -> None:

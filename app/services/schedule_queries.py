@@ -59,6 +59,7 @@ from app.persistence.schedules import ScheduleVersion
 from app.services.admission import schedule_is_within
 from app.services.inputs import Moment, PreviewInput, Span
 from app.services.listing import FIRST_ROWS, Encoded, encode, encode_page, read_encoded, read_views
+from app.services.preconditions import tag_of_edit
 from app.services.schedule_views import CachedView, ViewCache
 from app.services.schedules import draft, owned_schedule, spec_values
 from app.services.views import (
@@ -230,7 +231,8 @@ class ScheduleQueryService:
         now = clock.now()
         is_stable = version.is_unmoved and view.facts.at(now) is view.facts.usual
         whole = view.whole(Surroundings(version.workflow_name, version.namespace), now)
-        return ShownSchedule(whole, view.tag, is_stable)
+        tag = tag_of_edit(view.tag, version.edited_xid, version.namespace)
+        return ShownSchedule(whole, tag, is_stable)
 
     async def _is_within(self, actor: Actor, job_id: UUID) -> bool:
         if actor.restriction is None:

@@ -37,7 +37,7 @@ class CachedView(msgspec.Struct, frozen=True):
 
     text: bytes
     facts: HealthFacts
-    # Only of whole views.
+    # Of the row's values, and only of whole views.
     tag: str = ""
 
     def whole(self, around: Surroundings, now: datetime) -> Encoded[Any]:

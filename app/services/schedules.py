@@ -57,7 +57,7 @@ from app.services.admission import (
     workflow_is_within,
 )
 from app.services.inputs import NoteInput, PauseInput, ScheduleChanges, ScheduleInput, SpecInput, given
-from app.services.preconditions import PRECONDITION, require_absent, require_match, require_present, tag_of_row
+from app.services.preconditions import PRECONDITION, require_absent, require_match, require_present, tag_of, tag_of_row
 from app.services.schedule_views import views_of
 from app.services.views import ScheduleList, ScheduleView, row_fields
 
@@ -267,7 +267,8 @@ async def fresh_schedule(connection: Connection, actor: Actor, job_id: UUID) -> 
     if PRECONDITION.get().if_match is None:
         return job
     locked = (await schedules.lock(connection, [job_id])).get(job_id)
-    require_match(lambda: "" if locked is None else tag_of_row(row_fields(locked, whole=True)))
+    views = [] if locked is None else await views_of(connection, [locked])
+    require_match(lambda: tag_of(views[0]) if views else "")
     return locked or job
 
 

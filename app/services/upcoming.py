@@ -109,13 +109,13 @@ class UpcomingService:
         paused = await forecasts.returning(connection, actor.reach(), NO_FILTERS, until)
         jobs = await _read_jobs(connection, [*(row.id for row in rows), *paused])
         around = await schedules.surroundings(connection, paused) if paused else {}
-        names = {row.id: row.workflow_name for row in rows} | {job_id: name for job_id, (name, _) in around.items()}
+        names = {row.id: row.workflow_name for row in rows} | {job_id: shown[0] for job_id, shown in around.items()}
         return _Candidates(jobs, names, await _active_runs(connection, jobs), len(rows) < most)
 
 
 async def _single(connection: Connection, job: ScheduledJob) -> _Candidates:
     around = await schedules.surroundings(connection, [job.id])
-    names = {job_id: name for job_id, (name, _) in around.items()}
+    names = {job_id: shown[0] for job_id, shown in around.items()}
     return _Candidates([job], names, await _active_runs(connection, [job]), is_complete=True)
 
 

@@ -71,9 +71,11 @@ async def test_a_schedules_tag_follows_edits_and_status_but_no_ticks(
         count = "SELECT count(*) FROM workflow_executions WHERE trigger = 'manual'"
         assert 0 == (await connection.execute(text(count))).scalar_one()
     third = paused.headers["etag"]
-    await carillon.call("POST", f"{path}resume/", headers={"If-Match": third})
-    await carillon.call("DELETE", path, 412, headers={"If-Match": first})
-    await carillon.call("DELETE", path, 204, headers={"If-Match": second})
+    resumed = await carillon.request("POST", f"{path}resume/", headers={"If-Match": third})
+    # It is as it was before the pause, but for the next run: who knows it from then does not know it now.
+    for known in (first, second, third):
+        await carillon.call("DELETE", path, 412, headers={"If-Match": known})
+    await carillon.call("DELETE", path, 204, headers={"If-Match": resumed.headers["etag"]})
 
 
 async def _patched(carillon: Carillon, path: str, **values: Any) -> str:
@@ -96,6 +98,51 @@ async def test_304_only_for_an_equal_answer(carillon: Carillon, settings: Settin
     assert 304 == (await carillon.request("GET", workflow, headers=known)).status_code
     await carillon.call("PATCH", workflow, json={"name": "renamed"})
     assert 200 == (await carillon.request("GET", workflow, headers=known)).status_code
+
+
+@pytest.mark.parametrize(
+    "turns", [("pause/", "resume/"), ({"every": "2h"}, {"every": "1h"}), ({"name": "t"}, {"name": "s"})]
+)
+async def test_an_edit_there_and_back_is_sent_again(carillon: Carillon, turns: tuple[Any, Any]) -> None:
+    """The values are the same, but the next run may be another one; so the answers have other tags."""
+    schedule = await carillon.schedule(name="s", every="1h", interval_seconds=None)
+    path = f"/schedules/{schedule['id']}/"
+    tags = [await tag(carillon, path)]
+    for turn in turns:
+        ask = ("POST", f"{path}{turn}", None) if isinstance(turn, str) else ("PATCH", path, turn)
+        answer = await carillon.request(ask[0], ask[1], json=ask[2])
+        tags.append(answer.headers["etag"])
+        assert tags[-1] == await tag(carillon, path)
+        known = {"If-None-Match": ", ".join(tags[:-1])}
+        now = await carillon.request("GET", path, headers=known)
+        assert (200, answer.json()) == (now.status_code, now.json())
+        known = {"If-None-Match": tags[-1]}
+        assert 304 == (await carillon.request("GET", path, headers=known)).status_code
+    assert len(turns) + 1 == len(set(tags))
+
+
+async def test_an_edit_that_changes_nothing_changes_no_tag(carillon: Carillon) -> None:
+    """A client that applies the same again does not make the knowledge of others stale."""
+    body: Json = {"name": "s", "every": "1h", "workflow_id": (await carillon.workflow())["id"]}
+    made = await carillon.request("PUT", "/schedules/by-key/k/", json=body)
+    again = await carillon.request("PUT", "/schedules/by-key/k/", json=body)
+    patched = await carillon.request("PATCH", f"/schedules/{made.json()['id']}/", json={"name": "s"})
+    tags = {response.headers["etag"] for response in (made, again, patched)}
+    assert {await tag(carillon, "/schedules/by-key/k/")} == tags
+
+
+async def test_the_namespace_of_a_file_changes_the_tag(carillon: Carillon, database: Database) -> None:
+    """It is shown, and nothing of the schedule's row tells that it has changed."""
+    schedule = await carillon.schedule(start_at="2040-01-01T00:00:00Z")
+    path = f"/schedules/{schedule['id']}/"
+    known = {"If-None-Match": await tag(carillon, path)}
+    async with database.transaction() as connection:
+        await connection.execute(
+            text("INSERT INTO managed_schedules (namespace, name, scheduled_job_id) VALUES ('shop', 's', :id)"),
+            {"id": schedule["id"]},
+        )
+    response = await carillon.request("GET", path, headers=known)
+    assert (200, "shop") == (response.status_code, response.json()["namespace"])
 
 
 async def test_a_renamed_workflow_changes_the_answer_about_its_schedules(carillon: Carillon) -> None:

@@ -25,8 +25,8 @@ from app.services.inputs import Instant
 from app.services.listing import Encoded
 
 
-class ScheduleView(msgspec.Struct, kw_only=True):
-    """A schedule."""
+class ScheduleView(msgspec.Struct, kw_only=True, dict=True):
+    """A schedule. Beside its fields, and not shown, it has its last edit (``edit_of``)."""
 
     id: UUID
     name: str
@@ -171,16 +171,26 @@ class Surroundings(msgspec.Struct, frozen=True):
     workflow_name: str
     # Of the file that declares it; None if no file does.
     namespace: str | None
+    # What ``app.persistence.schedules`` knows the last edit by.
+    edit: int | None = None
+
+
+def edit_of(view: ScheduleView) -> int | None:
+    """Return what the last edit of a schedule is known by."""
+    edit: int | None = view.__dict__.get("edit")
+    return edit
 
 
 def schedule_view(job: ScheduledJob, around: Surroundings, now: datetime) -> ScheduleView:
     """Return a schedule as callers see it."""
-    return ScheduleView(
+    view = ScheduleView(
         **row_fields(job, whole=True),
         health=health_of(job, now),
         workflow_name=around.workflow_name,
         namespace=around.namespace,
     )
+    view.__dict__["edit"] = around.edit
+    return view
 
 
 def row_fields(job: ScheduledJob, *, whole: bool) -> dict[str, Any]:
