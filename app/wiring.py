@@ -511,7 +511,7 @@ def _http(settings: Settings, database: Database) -> HttpCaller:
         tls = tls_context(settings.http_ca_file)
     except OSError as error:
         raise SettingsError(f"CARILLON_HTTP_CA_FILE cannot be used: {error.strerror or error}") from error
-    signer = Signer(SigningKeyCache(database).keys_of, operators_key)
+    signer = Signer(SigningKeyCache(database), operators_key)
     return HttpCaller(AddressGuard(settings.allowed_hosts), signer, tls=tls)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from app.actions.context import NO_ISSUER, ActionContext
+from app.actions.context import NO_ISSUER, ActionContext, PlainContext
 from app.actions.palette import Appearance
 from app.actions.template_rules import SECRET, TemplateProblemError
 from app.actions.templates import Budget, OverBudgetError, check, filled_in, is_template, secrets_in, templates_in
@@ -43,7 +43,7 @@ class SecretMisusedError(TemplateProblemError):
         self.place = place
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, gc=False):
     """The work is done; later nodes can use its output."""
 
     output: Any = None
@@ -81,6 +81,11 @@ class Waiting(msgspec.Struct, frozen=True):
 Result = Done | Skipped | Blocked | Awaiting | Sleeping | Waiting
 
 
+# Begins the work of a node without a coroutine, if it can: then it returns what cancels the work, and calls back once
+# with the output or with the error, unless it was cancelled. Else it returns None and has done nothing.
+Begin = Callable[[Any, PlainContext, Callable[[Any], None]], Callable[[], None] | None]
+
+
 class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     """A named handler. It returns its output, ``Skipped`` or ``Blocked``; an exception is a failure.
 
@@ -100,6 +105,11 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     retry_safe: bool = True
     # Whether it returns without ever waiting, so that it needs no timeout.
     instant: bool = False
+    # Does the same as the handler for most runs of it, at a lower cost.
+    begin: Begin | None = None
+    # Whether it is instant and changes nothing but its output: then it may run before its slot is claimed, and again if
+    # the claim fails, so that claim and end are written at once.
+    pure: bool = False
     # The distribution that provides it; ``core`` is Carillon itself.
     origin: str = "core"
     # The fields of its configuration in which templates may name secrets. Its calls by ``context.http`` can only reach
@@ -160,6 +170,17 @@ TRIGGERS = (
 )
 
 
+class NodeFacts(msgspec.Struct, frozen=True):
+    """What a run needs to know of a node's action before it runs."""
+
+    # The distribution that provides it, and whether it uses what the schedule's owner may see and change.
+    origin: str
+    is_owners: bool
+    # Whether it makes a call that a limit can bound, and whether the node names one.
+    takes_limit: bool
+    names_limit: bool
+
+
 class Catalog:
     """All actions that workflows may use, and the triggers that start them."""
 
@@ -176,8 +197,35 @@ class Catalog:
         # The names of the actions that publish.
         self.publishing = frozenset(name for name, action in self._by_name.items() if action.publishes)
         self._instant = {name for name, action in self._by_name.items() if action.instant}
+        self._pure = {name for name, action in self._by_name.items() if action.instant and action.pure}
         # Parsed configurations without templates, by the id of the node; the node is kept so that its id stays taken.
         self._fixed: BoundedCache[int, tuple[Node, msgspec.Struct]] = BoundedCache(MOST_FIXED, MOST_FIXED_BYTES)
+        self._facts: BoundedCache[int, tuple[Node, NodeFacts]] = BoundedCache(MOST_FIXED)
+
+    def facts_of(self, node: Node) -> NodeFacts:
+        """Return what a run needs to know of a node's action. It is looked up once for each node."""
+        cached = self._facts.get(id(node))
+        if cached is not None:
+            return cached[1]
+        facts = NodeFacts(
+            origin=self.origin_of(node.type),
+            is_owners=self.scope_of(node.type) == "owner",
+            takes_limit=self.takes_limit(node),
+            names_limit=self.names_limit(node),
+        )
+        self._facts.keep(id(node), (node, facts))
+        return facts
+
+    def begin_of(self, node: Node) -> tuple[Begin, msgspec.Struct] | None:
+        """Return what begins a node without a coroutine, and its configuration; None if that is not possible."""
+        action = self._by_name.get(node.type)
+        if action is None or action.begin is None or self.names_limit(node):
+            return None
+        try:
+            config = self._fixed_config(node)
+        except TemplateProblemError:
+            return None
+        return None if config is None else (action.begin, config)
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is an action of this name."""
@@ -199,6 +247,10 @@ class Catalog:
     def are_instant(self, names: frozenset[str]) -> bool:
         """Return whether all of these actions return without ever waiting."""
         return names <= self._instant
+
+    def are_pure(self, names: frozenset[str]) -> bool:
+        """Return whether all of these actions are instant and change nothing but their outputs."""
+        return names <= self._pure
 
     def config_errors(self, nodes: Iterable[Node]) -> list[FieldError]:
         """Return what is wrong with the configurations of these nodes, with node and field."""
@@ -260,7 +312,8 @@ class Catalog:
 
     async def run(self, node: Node, context: ActionContext, variables: Callable[[], Mapping[str, Any]]) -> Result:
         """Run the action of a node, with its templates filled in from the variables."""
-        if node.type not in self._by_name:
+        action = self._by_name.get(node.type)
+        if action is None:
             return Skipped(f"There is no action '{node.type}' on this worker.")
         try:
             config = self._fixed_config(node)
@@ -268,7 +321,7 @@ class Catalog:
                 context, config = await self._filled_in(node, context, variables)
         except TemplateProblemError as error:
             return Blocked(str(error))
-        result = await self._by_name[node.type].handler(config, context)
+        result = await action.handler(config, context)
         return result if isinstance(result, Skipped | Blocked | Awaiting | Sleeping | Waiting) else Done(result)
 
     async def _filled_in(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
 import msgspec
@@ -368,3 +368,38 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ``LeaseLostError`` if the lease has expired; call this before every effect outside Carillon."""
         if not self.lease_holds():
             raise LeaseLostError
+
+
+class PlainContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The context of a node that uses nothing but the HTTP client: no secrets, no limit, no port of Carillon.
+
+    It has the parts of ``ActionContext`` that such a node needs, and costs a tenth.
+    """
+
+    execution_id: UUID
+    scheduled_job_id: UUID | None
+    slot: datetime
+    attempt: int
+    event: Mapping[str, Any]
+    source: str
+    node_id: str
+    caller: HttpCaller
+    sender: Sender
+
+    # An entity's runs are not plain.
+    entity: ClassVar[None] = None
+    was_shown_secrets: ClassVar[bool] = False
+
+    @property
+    def idempotency_key(self) -> str:
+        """Return the key by which a target recognises a repetition."""
+        return idempotency_key(self.source, self.slot, self.node_id)
+
+    @property
+    def message_id(self) -> str:
+        """Return the ``webhook-id`` of outgoing calls."""
+        return message_id(self.execution_id, self.node_id, self.attempt)
+
+    def hidden(self, value: Any) -> Any:
+        """Return the value: no secrets were used."""
+        return value

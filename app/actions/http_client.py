@@ -2,7 +2,8 @@
 
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -27,12 +28,12 @@ from app.http1.connections import (
     NotConnectedError,
     tls_context,
 )
-from app.http1.requests import InvalidRequestError, Request, Target, build_request, parse_target
-from app.http1.response import IncompleteResponseError, InvalidResponseError, Response
+from app.http1.requests import InvalidRequestError, RequestHead, Target, request_head
+from app.http1.response import ExchangeError, IncompleteResponseError, InvalidResponseError, Response
 from app.observability.tracing import Attributes, Kind, current
 
 
-class Sender(msgspec.Struct, frozen=True):
+class Sender(msgspec.Struct, frozen=True, gc=False):
     """The owner on whose behalf a call is made."""
 
     owner_id: int
@@ -40,8 +41,14 @@ class Sender(msgspec.Struct, frozen=True):
     is_operators: bool = False
 
 
-# Returns the signing keys of an owner that are in use, newest first.
-KeysOf = Callable[[int], Awaitable[Sequence[Webhook]]]
+class SigningKeys(Protocol):
+    """The signing keys of owners."""
+
+    async def keys_of(self, owner_id: int) -> Sequence[Webhook]:
+        """Return the keys of an owner that are in use, newest first."""
+
+    def known(self, owner_id: int) -> Sequence[Webhook] | None:
+        """Return them if that needs no query, else None."""
 
 
 def key_from(text: str) -> Webhook:
@@ -55,14 +62,21 @@ def key_from(text: str) -> Webhook:
 class Signer:
     """Makes the headers by which a target can verify who sent a call."""
 
-    def __init__(self, keys_of: KeysOf, operators_key: Webhook | None = None) -> None:
+    def __init__(self, keys: SigningKeys, operators_key: Webhook | None = None) -> None:
         """``operators_key`` is CARILLON_SIGNING_SECRET, which never signs a member's calls."""
-        self._keys_of = keys_of
+        self._keys = keys
         self._operators_key = operators_key
 
     async def headers(self, sender: Sender, message_id: str, body: bytes) -> dict[str, str]:
         """Return the headers that sign a message; none if there is no key."""
-        keys = await self._keys_of(sender.owner_id)
+        return self._headers(await self._keys.keys_of(sender.owner_id), sender, message_id, body)
+
+    def known_headers(self, sender: Sender, message_id: str, body: bytes) -> dict[str, str] | None:
+        """Return the headers that sign a message, if the keys are known; else None."""
+        keys = self._keys.known(sender.owner_id)
+        return None if keys is None else self._headers(keys, sender, message_id, body)
+
+    def _headers(self, keys: Sequence[Webhook], sender: Sender, message_id: str, body: bytes) -> dict[str, str]:
         if sender.is_operators and self._operators_key is not None:
             keys = (*keys, self._operators_key)
         if not keys:
@@ -87,7 +101,7 @@ class CallFailedError(Exception):
     code = "call_failed"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """The response to a call; ``truncated`` if its body was longer than what is kept."""
 
     status: int
@@ -165,58 +179,125 @@ class HttpCaller:
 
         ``hidden`` redacts secrets in what a trace says about the call.
         """
-        sent = CIMultiDict(headers)
+        try:
+            head = request_head(method, url, CIMultiDict(headers))
+        except InvalidRequestError as error:
+            raise cannot_be_sent(error) from error
+        return await self.send(head, {}, body, message_id, sender, hidden=hidden)
+
+    async def send(
+        self,
+        head: RequestHead,
+        further: Mapping[str, str],
+        body: bytes,
+        message_id: str,
+        sender: Sender,
+        *,
+        hidden: Callable[[Any], Any] | None = None,
+    ) -> Answer:
+        """Send a request whose head was built before, with further headers. As ``call`` otherwise."""
         if self._signer is not None:
-            sent.update(await self._signer.headers(sender, message_id, body))
+            signed = await self._signer.headers(sender, message_id, body)
+            if signed:
+                further = {**further, **signed}
         span = current()
         if span is None:
-            return await self._send(method, url, sent, body, sender)
-        address = _address(url) if hidden is None else hidden(_address(url))
-        with span.child(method, Kind.CLIENT, {"http.request.method": method, **address}) as calling:
-            if "traceparent" not in sent:
-                sent.update(calling.headers | dict(sent))
-            answer = await self._send(method, url, sent, body, sender)
+            return await self._send(head, further, body, sender)
+        address = _address(head.target) if hidden is None else hidden(_address(head.target))
+        attributes = {"http.request.method": head.method, **address}
+        with span.child(head.method, Kind.CLIENT, attributes) as calling:
+            if "traceparent" not in head.headers:
+                further = {**calling.headers, **further}
+            answer = await self._send(head, further, body, sender)
             calling.note({"http.response.status_code": answer.status})
             if answer.status >= 400:  # noqa: PLR2004 - by HTTP, an error
                 calling.fail(str(answer.status))
             return answer
 
-    async def _send(self, method: str, url: str, sent: CIMultiDict[str], body: bytes, sender: Sender) -> Answer:
+    async def _send(self, head: RequestHead, further: Mapping[str, str], body: bytes, sender: Sender) -> Answer:
         if self._parts is None:
             raise AssertionError("the client is not open")
         addresses, connections = self._parts
+        target = head.target
         try:
-            target = parse_target(url)
-            request = build_request(method, target, sent, body)
+            request = head.request(further, body)
             judged = await addresses.find(target.host, target.port, sender.owner_id)
         except InvalidRequestError as error:
-            raise CallFailedError(f"The request cannot be sent: {error}.") from error
+            raise cannot_be_sent(error) from error
         except (NameNotResolvedError, AddressRefusedError) as error:
             raise CallFailedError(str(error)) from error
         failpoint("before_send")
-        response = await _exchange(connections, request, judged)
+        try:
+            response = await connections.send(request, judged.permitted, ANSWER_CAP_BYTES)
+        except (ExchangeError, OSError) as error:
+            raise _failure(error, target, judged) from error
         failpoint("after_send")
         return Answer(response.status, response.headers, response.body, response.truncated)
 
+    def begin(
+        self,
+        head: RequestHead,
+        further: Mapping[str, str],
+        body: bytes,
+        message_id: str,
+        sender: Sender,
+        on_end: "OnAnswer",
+    ) -> Callable[[], None] | None:
+        """Send a request at once, if it needs neither a new connection, nor a lookup, nor a query; else return None.
 
-async def _exchange(connections: ConnectionPool, request: Request, judged: JudgedAddresses) -> Response:
-    """Send a request; raise ``CallFailedError`` with a text that neither quotes the URL nor names an address."""
-    try:
-        return await connections.send(request, judged.permitted, ANSWER_CAP_BYTES)
-    except NotConnectedError as error:
+        Then nothing was sent, and ``send`` does the same or raises. Return what cancels the call. ``on_end`` is called
+        once, unless the call is cancelled.
+        """
+        if self._parts is None or current() is not None:
+            return None
+        addresses, connections = self._parts
+        try:
+            judged = addresses.known(head.target.host, head.target.port)
+            signed = {} if self._signer is None else self._signer.known_headers(sender, message_id, body)
+            if judged is None or signed is None:
+                return None
+            request = head.request({**further, **signed} if signed else further, body)
+        except (InvalidRequestError, AddressRefusedError):
+            return None
+        failpoint("before_send")
+        ended = partial(_report, head.target, judged, on_end)
+        connection = connections.begin(request, judged.permitted, ANSWER_CAP_BYTES, ended)
+        return None if connection is None else connection.cancel
+
+
+# Called with the response to a call, or with the error that tells why there is none.
+OnAnswer = Callable[[Answer | CallFailedError], None]
+
+
+def _report(target: Target, judged: JudgedAddresses, on_end: OnAnswer, result: Response | Exception) -> None:
+    failpoint("after_send")
+    if isinstance(result, Response):
+        on_end(Answer(result.status, result.headers, result.body, result.truncated))
+    else:
+        on_end(_failure(result, target, judged))
+
+
+def cannot_be_sent(error: InvalidRequestError) -> CallFailedError:
+    """Return the failure of a call whose request is not valid."""
+    return CallFailedError(f"The request cannot be sent: {error}.")
+
+
+def _failure(error: Exception, target: Target, judged: JudgedAddresses) -> CallFailedError:
+    """Return the failure of a call, with a text that neither quotes the URL nor names an address."""
+    if isinstance(error, NotConnectedError):
         if judged.refusal is not None:
-            raise CallFailedError(str(judged.refusal)) from error
-        raise CallFailedError(f"Could not connect to {_host(request.target)}: {_reason(error.reason)}") from error
-    except ConnectTimeoutError as error:
-        raise CallFailedError(f"No connection to {_host(request.target)} within {CONNECT_SECONDS:g} s.") from error
-    except InvalidResponseError as error:
+            return CallFailedError(str(judged.refusal))
+        return CallFailedError(f"Could not connect to {_host(target)}: {_reason(error.reason)}")
+    if isinstance(error, ConnectTimeoutError):
+        return CallFailedError(f"No connection to {_host(target)} within {CONNECT_SECONDS:g} s.")
+    if isinstance(error, InvalidResponseError):
         # Its own text quotes the response.
-        raise CallFailedError("The target's response is not valid HTTP/1.1.") from error
-    except IncompleteResponseError as error:
-        problem = "closed the connection before its response was complete"
-        raise CallFailedError(f"{_host(request.target)} {problem}.") from error
-    except OSError as error:
-        raise CallFailedError(f"The connection to {_host(request.target)} was lost: {_reason(error)}") from error
+        return CallFailedError("The target's response is not valid HTTP/1.1.")
+    if isinstance(error, IncompleteResponseError):
+        return CallFailedError(f"{_host(target)} closed the connection before its response was complete.")
+    if isinstance(error, OSError):
+        return CallFailedError(f"The connection to {_host(target)} was lost: {_reason(error)}")
+    raise error
 
 
 class AnyCaller(Protocol):
@@ -226,6 +307,11 @@ class AnyCaller(Protocol):
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, message_id: str, sender: Sender
     ) -> Answer:
         """Send a request and return the response."""
+
+    async def send(
+        self, head: RequestHead, further: Mapping[str, str], body: bytes, message_id: str, sender: Sender
+    ) -> Answer:
+        """Send a request whose head was built before, with further headers."""
 
 
 class OwnersCaller:
@@ -243,13 +329,13 @@ class OwnersCaller:
         """Send a request and return the response. The message id that plugins for 0.1 pass is ignored."""
         return await self._caller.call(method, url, headers, body, self._message_id, self._sender)
 
+    async def send(self, head: RequestHead, further: Mapping[str, str], body: bytes) -> Answer:
+        """Send a request whose head was built before, with further headers, and return the response."""
+        return await self._caller.send(head, further, body, self._message_id, self._sender)
 
-def _address(url: str) -> Attributes:
+
+def _address(target: Target) -> Attributes:
     """Return the host and port of a call for a trace; the rest of the URL may be secret."""
-    try:
-        target = parse_target(url)
-    except InvalidRequestError:
-        return {}
     return {"server.address": target.host, "server.port": target.port}
 
 

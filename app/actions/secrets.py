@@ -13,6 +13,7 @@ from yarl import URL
 from app.actions.http_client import Answer, CallFailedError, HttpCaller
 from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
+from app.http1.requests import RequestHead
 
 HIDDEN = "***"
 # Shorter secrets are not searched for in encoded form: they would be found in every text by chance.
@@ -303,8 +304,16 @@ class BoundCaller:
     async def call(self, method: str, url: str, *rest: Any, **options: Any) -> Answer:
         """Send a request as ``HttpCaller.call`` does; raise ``CallFailedError`` if the host is not allowed."""
         self._require_allowed(url)
+        return await self._redacted(self._caller.call(method, url, *rest, **{**options, "hidden": self._hidden}))
+
+    async def send(self, head: RequestHead, *rest: Any, **options: Any) -> Answer:
+        """Send a request as ``HttpCaller.send`` does; raise ``CallFailedError`` if the host is not allowed."""
+        self._require_allowed(head.url)
+        return await self._redacted(self._caller.send(head, *rest, **{**options, "hidden": self._hidden}))
+
+    async def _redacted(self, call: Awaitable[Answer]) -> Answer:
         try:
-            answer = await self._caller.call(method, url, *rest, **{**options, "hidden": self._hidden})
+            answer = await call
         except CallFailedError as error:
             raise CallFailedError(self._hidden(str(error))) from error
         return self._without_secrets(answer)

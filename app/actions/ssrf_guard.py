@@ -207,6 +207,10 @@ class TargetResolver:
             self._keep(key, addresses)
         return addresses
 
+    def cached(self, host: str, port: int) -> list[ResolvedAddress] | None:
+        """Return the addresses of a name that was looked up a moment ago, else None."""
+        return self._cached((host, port))
+
     async def close(self) -> None:
         """Cancel the lookups that are in progress."""
         await self._library.close()
@@ -285,12 +289,22 @@ class TargetAddresses:
 
     async def find(self, host: str, port: int, owner_id: int) -> JudgedAddresses:
         """Return the permitted addresses of a host; raise ``NameNotResolvedError`` or, if none is, its refusal."""
+        known = self.known(host, port)
+        return self._judged(host, port, await self._resolver.resolve(host, port, owner_id)) if known is None else known
+
+    def known(self, host: str, port: int) -> JudgedAddresses | None:
+        """Return the permitted addresses of a host if that needs no lookup, else None; raise as ``find`` does."""
         target = self._guard.target(host)
         if target.is_literal:
             self._guard.require(host, target)
             return JudgedAddresses([(host, port)])
+        addresses = self._resolver.cached(host, port)
+        return None if addresses is None else self._judged(host, port, addresses)
+
+    def _judged(self, host: str, port: int, addresses: Iterable[ResolvedAddress]) -> JudgedAddresses:
+        target = self._guard.target(host)
         permitted, refusal = [], None
-        for address in await self._resolver.resolve(host, port, owner_id):
+        for address in addresses:
             try:
                 self._guard.require(address["host"], target)
             except AddressRefusedError as error:

@@ -6,6 +6,7 @@ refused by the database. It begins with the time of the slot, so it also gives t
 
 import hashlib
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from urllib.parse import quote
 from uuid import UUID
 
@@ -70,7 +71,12 @@ def idempotency_key(source: str, slot: datetime, node_id: str) -> str:
 
 def message_id(execution: UUID, node_id: str, attempt: int) -> str:
     """Return the name of one attempt at one node of one execution, by which a target tells calls apart."""
-    return f"{execution}.{quote(node_id, safe='')}.{attempt}"
+    return f"{execution}.{_quoted(node_id)}.{attempt}"
+
+
+@lru_cache(maxsize=4096)
+def _quoted(node_id: str) -> str:
+    return quote(node_id, safe="")
 
 
 def jitter_share(job_id: UUID, slot: datetime) -> float:

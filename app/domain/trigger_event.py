@@ -33,6 +33,25 @@ class Event(Mapping[str, Any]):
         """Return the number of values."""
         return len(self._values)
 
+    def encoded(self, attempt: int) -> bytes:
+        """Return the event as JSON, with the id of the execution and the attempt."""
+        execution, entity = self._execution, self._execution.entity
+        if entity is not None:
+            return _encode({**self._values, "execution_id": execution.id, "attempt": attempt})
+        # The encoder writes ids and moments as ``_event_data`` does, without a text for each.
+        return _encode(
+            {
+                "scheduled_job_id": execution.scheduled_job_id,
+                "scheduled_job_name": execution.job_name,
+                "repeat_number": execution.repeat_number,
+                "payload": execution.payload,
+                "scheduled_for": _in_utc(execution.scheduled_for),
+                "fired_at": _in_utc(execution.fired_at),
+                "execution_id": execution.id,
+                "attempt": attempt,
+            }
+        )
+
     @property
     def _values(self) -> dict[str, Any]:
         if self._data is None:
@@ -85,5 +104,12 @@ def _text(value: UUID | None) -> str | None:
 
 def rfc3339(moment: datetime) -> str:
     """Return a moment as the API writes it: RFC 3339 in UTC, with ``Z``."""
-    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
-    return utc.isoformat()[:-6] + "Z"
+    # A third of what ``isoformat`` costs; several are written for each call.
+    return _encode(_in_utc(moment))[1:-1].decode()
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+
+
+_encode = msgspec.json.Encoder().encode

@@ -151,9 +151,13 @@ class SigningKeyCache:
         self._cache: ExpiringCache[int, tuple[Webhook, ...]] = ExpiringCache(CACHED_OWNERS)
         self._reads = MicroBatcher("signing_keys", self._read, shared=(UnavailableError,))
 
+    def known(self, owner_id: int) -> Sequence[Webhook] | None:
+        """Return the keys of an owner if they are cached, else None."""
+        return self._cache.fresh(owner_id, clock.monotonic())
+
     async def keys_of(self, owner_id: int) -> Sequence[Webhook]:
         """Return the keys of an owner that are in use, newest first."""
-        keys = self._cache.fresh(owner_id, clock.monotonic())
+        keys = self.known(owner_id)
         if keys is not None:
             return keys
         while True:

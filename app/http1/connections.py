@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from app.http1.requests import Request, Target
 from app.http1.response import (
@@ -77,7 +77,8 @@ class Connection(asyncio.Protocol):
         # A server may close a connection as soon as it has accepted it, before anything is sent.
         self.is_lost = False
         self._reader: ResponseReader | None = None
-        self._answer: asyncio.Future[Response] | None = None
+        self._on_end: OnResponse | None = None
+        self._is_kept = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -87,19 +88,25 @@ class Connection(asyncio.Protocol):
         """Send a request and return its response. The connection is closed unless it can be used again."""
         if self.is_lost:
             raise IncompleteResponseError
-        self._reader = ResponseReader(is_head=request.is_head, most_body_bytes=most_body_bytes)
-        self._answer = asyncio.get_running_loop().create_future()
-        is_reusable = False
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self.begin(request, most_body_bytes, partial(_resolve, answer))
         try:
-            self._transport.write(request.data)
-            response = await self._answer
-            is_sent = not self._transport.get_write_buffer_size()
-            is_reusable = is_sent and request.is_kept and self._reader.is_reusable
-            return response
-        finally:
-            self._reader = self._answer = None
-            if not is_reusable:
-                self.abort()
+            return await answer
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    def begin(self, request: Request, most_body_bytes: int, on_end: "OnResponse") -> None:
+        """Send a request on a usable connection, and call ``on_end`` once with its response or with the error."""
+        self._reader = ResponseReader(is_head=request.is_head, most_body_bytes=most_body_bytes)
+        self._on_end = on_end
+        self._is_kept = request.is_kept
+        self._transport.write(request.data)
+
+    def cancel(self) -> None:
+        """Close the connection, and report nothing of a request that is under way."""
+        self._reader = self._on_end = None
+        self.abort()
 
     @property
     def is_open(self) -> bool:
@@ -120,30 +127,53 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse a part of the response. What arrives without a request closes the connection."""
-        if self._reader is None or self._answer is None or self._answer.done():
+        if self._reader is None:
             self.abort()
             return
         try:
             response = self._reader.feed(data)
         except InvalidResponseError as error:
-            self._answer.set_exception(error)
+            self._end(error)
             return
         if response is not None:
-            self._answer.set_result(response)
+            self._end(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the response, which may be complete by that."""
         self.is_lost = True
         self._on_lost(self)
-        if self._reader is None or self._answer is None or self._answer.done():
+        if self._reader is None:
             return
         if isinstance(exc, OSError):
-            self._answer.set_exception(exc)
+            self._end(exc)
             return
         try:
-            self._answer.set_result(self._reader.end())
+            self._end(self._reader.end())
         except (InvalidResponseError, IncompleteResponseError) as error:
-            self._answer.set_exception(error)
+            self._end(error)
+
+    def _end(self, result: Response | Exception) -> None:
+        """Report how the request ended, and close the connection unless it can be used again."""
+        reader, on_end = self._reader, self._on_end
+        self._reader = self._on_end = None
+        is_complete = isinstance(result, Response) and reader is not None and reader.is_reusable
+        if not (is_complete and self._is_kept and not self._transport.get_write_buffer_size()):
+            self.abort()
+        if on_end is not None:
+            on_end(result)
+
+
+# Called with the response to a request, or with the error.
+OnResponse = Callable[[Response | Exception], None]
+
+
+def _resolve(answer: asyncio.Future[Response], result: Response | Exception) -> None:
+    if answer.done():
+        return
+    if isinstance(result, Response):
+        answer.set_result(result)
+    else:
+        answer.set_exception(result)
 
 
 class ConnectionPool:
@@ -174,6 +204,24 @@ class ConnectionPool:
             if connection.is_open:
                 self._keep(connection, response)
             return response
+
+    def begin(
+        self, request: Request, addresses: Sequence[Address], most_body_bytes: int, on_end: OnResponse
+    ) -> Connection | None:
+        """Send a request on a kept connection and return that; None if there is none, and nothing was sent.
+
+        Without a coroutine, for callers that make thousands of calls a second. The connection is open already, so it
+        needs no place. ``on_end`` is called once with the response or the error, unless the connection is cancelled.
+        """
+        connection = self._take_idle(request.target, addresses)
+        if connection is not None:
+            connection.begin(request, most_body_bytes, partial(self._ended, connection, on_end))
+        return connection
+
+    def _ended(self, connection: Connection, on_end: OnResponse, result: Response | Exception) -> None:
+        if isinstance(result, Response) and connection.is_open:
+            self._keep(connection, result)
+        on_end(result)
 
     async def close(self) -> None:
         """Close all connections."""

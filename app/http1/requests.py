@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
@@ -13,6 +14,8 @@ USER_AGENT = "Carillon"
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 CACHED_URLS = 1024
 
+# Headers that decide where the body ends, among names of which each stands on a line.
+_LENGTHS = re.compile(r"^(?:transfer-encoding|content-length)$", re.IGNORECASE | re.MULTILINE)
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # With one of these a value could end its line and begin another header.
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -39,7 +42,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     authorization: str
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request that is ready to be sent."""
 
     target: Target
@@ -79,42 +82,75 @@ def _basic(parts: URL) -> str:
     return "Basic " + base64.b64encode(f"{user}:{parts.password or ''}".encode("latin-1")).decode()
 
 
-def build_request(method: str, target: Target, headers: CIMultiDict[str], body: bytes) -> Request:
-    """Return a request as bytes; raise ``InvalidRequestError`` if a header could be read as something else.
+class RequestHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a request that is the same in every call: where it goes, and headers that do not change."""
+
+    method: str
+    url: str
+    target: Target
+    # The request line and the headers, each with the end of its line.
+    text: str
+    headers: CIMultiDict[str]
+
+    def request(self, further: Mapping[str, str], body: bytes) -> Request:
+        """Return a request with further headers and a body; headers of the same name replace those of the head."""
+        if self.headers and any(name in self.headers for name in further):
+            merged = CIMultiDict(self.headers)
+            merged.update(further)
+            return request_head(self.method, self.url, merged).request({}, body)
+        if further:
+            _require_valid(further)
+        lines = [self.text, *(f"{name}: {value}\r\n" for name, value in further.items())]
+        if body and "content-type" not in self.headers:
+            lines.append("Content-Type: application/octet-stream\r\n")
+        has_length = body or self.method not in BODILESS
+        lines.append(f"Content-Length: {len(body)}\r\n\r\n" if has_length else "\r\n")
+        try:
+            data = "".join(lines).encode() + body
+        except UnicodeEncodeError as error:
+            raise InvalidRequestError("the value of a header is not text") from error
+        return Request(
+            target=self.target,
+            data=data,
+            is_head=self.method == "HEAD",
+            is_kept="connection" not in self.headers,
+        )
+
+
+def request_head(method: str, url: str, headers: CIMultiDict[str]) -> RequestHead:
+    """Return the head of requests; raise ``InvalidRequestError`` if a header could be read as something else.
 
     ``headers`` replace those that every request has; they decide neither on the length of the body nor on its encoding.
     """
-    _require_valid(method, headers)
+    if not _TOKEN.fullmatch(method):
+        raise InvalidRequestError("the method is not valid")
+    target = parse_target(url)
+    _require_valid(headers)
     lines = [f"{method} {target.resource} HTTP/1.1\r\n"]
     if "host" not in headers:
         lines.append(f"Host: {target.authority}\r\n")
     lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
-    lines += _further_headers(method, target, headers, body)
-    try:
-        head = "".join(lines).encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError("the value of a header is not text") from error
-    return Request(
-        target=target,
-        data=head + body,
-        is_head=method == "HEAD",
-        is_kept="connection" not in headers,
-    )
+    lines += _usual_headers(target, headers)
+    return RequestHead(method=method, url=url, target=target, text="".join(lines), headers=headers)
 
 
-def _require_valid(method: str, headers: CIMultiDict[str]) -> None:
-    if not _TOKEN.fullmatch(method):
-        raise InvalidRequestError("the method is not valid")
+def build_request(method: str, url: str, headers: CIMultiDict[str], body: bytes) -> Request:
+    """Return a request as bytes; raise ``InvalidRequestError`` if a header could be read as something else."""
+    return request_head(method, url, headers).request({}, body)
+
+
+def _require_valid(headers: Mapping[str, str]) -> None:
     # One search in all names, and one in all values: there are a dozen of each in every call.
     if headers and ("" in headers or not _TOKEN.fullmatch("".join(headers))):
         raise InvalidRequestError("the name of a header is not valid")
     if _FORBIDDEN.search("".join(headers.values())):
         raise InvalidRequestError("the value of a header contains a control character")
-    if "transfer-encoding" in headers or "content-length" in headers:
+    if _LENGTHS.search("\n".join(headers)):
         raise InvalidRequestError("the length of the body cannot be given as a header")
 
 
-def _further_headers(method: str, target: Target, headers: CIMultiDict[str], body: bytes) -> list[str]:
+def _usual_headers(target: Target, headers: CIMultiDict[str]) -> list[str]:
+    """Return the lines of the headers that every request has, unless they are given."""
     lines = []
     if target.authorization:
         if "authorization" in headers:
@@ -126,8 +162,4 @@ def _further_headers(method: str, target: Target, headers: CIMultiDict[str], bod
         lines.append("Accept-Encoding: gzip, deflate\r\n")
     if "user-agent" not in headers:
         lines.append(f"User-Agent: {USER_AGENT}\r\n")
-    if body and "content-type" not in headers:
-        lines.append("Content-Type: application/octet-stream\r\n")
-    has_length = body or method not in BODILESS
-    lines.append(f"Content-Length: {len(body)}\r\n\r\n" if has_length else "\r\n")
     return lines

@@ -34,7 +34,7 @@ class IncompleteResponseError(ExchangeError):
     code = "incomplete_response"
 
 
-class Response(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True, gc=False):
     """A response; its names of headers are in lower case, and ``truncated`` says that the body was longer."""
 
     status: int

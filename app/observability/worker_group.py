@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from app.http1.connections import send_once
-from app.http1.requests import build_request, parse_target
+from app.http1.requests import build_request
 from app.http1.response import ExchangeError
 from app.observability.serving import Health
 
@@ -86,7 +86,7 @@ class WorkerGroupAnswers:
 
 
 async def _ask(socket: Path, path: str) -> bytes | Exception:
-    request = build_request("GET", parse_target(_BASE_URL + path), CIMultiDict(Connection="close"), b"")
+    request = build_request("GET", _BASE_URL + path, CIMultiDict(Connection="close"), b"")
     try:
         answer = await send_once(
             request, [str(socket)], tls=None, most_body_bytes=MOST_ANSWER_BYTES, seconds=ANSWER_SECONDS

@@ -188,7 +188,7 @@ class IdentityProvider:
     async def _call(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Response:
         """Make one call. Calls are rare: no connection is kept for them."""
         target = parse_target(url)
-        request = build_request(method, target, CIMultiDict({**headers, "Connection": "close"}), body)
+        request = build_request(method, url, CIMultiDict({**headers, "Connection": "close"}), body)
         tls = ssl.create_default_context(cafile=self.address.ca_file or None) if target.is_tls else None
         async with asyncio.timeout(CALL_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(
