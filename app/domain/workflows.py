@@ -83,6 +83,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _orders(self) -> dict[str, "Order"]:
         return {}
 
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """Return the types of all nodes that work."""
+        return frozenset(node.type for node in self.nodes if not node.is_trigger)
+
     def node(self, node_id: str) -> Node:
         """Return the node with this id."""
         return self._by_id[node_id]

@@ -44,6 +44,7 @@ from app.persistence.execution_rows import (
     FirstAttempt,
     NewExecution,
     PendingExecution,
+    RunAheadOf,
     new_execution,
     to_run,
 )
@@ -62,12 +63,13 @@ async def claim(
     worker_id: UUID,
     source: TickSource = FROM_WORKER,
     cache: ScheduleCache | None = None,
+    run_ahead: RunAheadOf | None = None,
 ) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick.
 
-    Plain ticks go by the fast path, all others by the locked path.
+    Plain ticks go by the fast path, all others by the locked path. What ``run_ahead`` runs is claimed with its end.
     """
-    fast = await claim_fast(database, ticks, worker_id, source, cache or ScheduleCache())
+    fast = await claim_fast(database, ticks, worker_id, source, cache or ScheduleCache(), run_ahead)
     rest = [tick for tick, result in zip(ticks, fast, strict=True) if result is None]
     locked = iter(await claim_locked(database, rest, worker_id, source) if rest else [])
     return [next(locked) if result is None else result for result in fast]

@@ -1,5 +1,6 @@
 """Executions as rows, and the results of claiming, starting and settling them."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -94,7 +95,7 @@ class PendingExecution(msgspec.Struct, frozen=True):
     workflow_limit: LimitUse | None
 
 
-class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
+class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An execution that is to be written."""
 
     id: UUID
@@ -119,7 +120,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     trace_context: str | None = None
 
 
-class ClaimedVersion(msgspec.Struct, frozen=True):
+class ClaimedVersion(msgspec.Struct, frozen=True, gc=False):
     """A schedule as its claim wrote it, the version of its row, and the database's time of the claim."""
 
     job: ScheduledJob
@@ -133,7 +134,7 @@ class Busy(msgspec.Struct, frozen=True):
     """Another transaction holds the row of the schedule or of its workflow; the message has to be redelivered."""
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """The tick is handled: the schedule as it now is, what to run here, what may start elsewhere, what was stopped."""
 
     job: ScheduledJob
@@ -150,12 +151,35 @@ class Claimed(msgspec.Struct, frozen=True):
     buckets: tuple[int, ...] = ()
     # How many slots got an outcome without a run.
     not_fired: int = 0
+    # Whether it was claimed by the fast path: it fires one run here and now, and changes nothing beside it.
+    is_plain: bool = False
 
 
-ClaimResult = Stale | NotDue | LeftToNewer | Busy | Claimed
+class RunAhead(msgspec.Struct, frozen=True, gc=False):
+    """A run that was run before its slot was claimed, its outcome, and the rows of workflow and user it ran by."""
+
+    execution: Execution
+    outcome: Outcome
+    row_versions: RowVersions
 
 
-class RunResult(msgspec.Struct, frozen=True):
+class Completed(msgspec.Struct, frozen=True, gc=False):
+    """The tick is handled and its run has ended, both in one statement: the claim, which leaves nothing to run."""
+
+    claimed: Claimed
+    outcome: Outcome
+    settled: "Settled"
+    fired_at: datetime
+    slot: datetime
+
+
+# Runs what a tick fires before it is claimed; None if that has to wait until it is.
+RunAheadOf = Callable[[ScheduledJob, Fire, datetime], RunAhead | None]
+
+ClaimResult = Stale | NotDue | LeftToNewer | Busy | Claimed | Completed
+
+
+class RunResult(msgspec.Struct, frozen=True, gc=False):
     """How a run ended; with the run and the version of its schedule if this worker claimed it."""
 
     outcome: Outcome
@@ -167,13 +191,18 @@ class Superseded(msgspec.Struct, frozen=True):
     """The token had moved, or the execution was gone: another worker or a request ended it."""
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """The execution has ended; the schedule as it was before and as it is now, and what may start."""
 
     execution_id: UUID
     before: ScheduledJob
     job: ScheduledJob
     pending: tuple[PendingRun, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether nothing is to be done after it: the pending tick is the same, and no run may start."""
+        return not self.pending and self.job.generation == self.before.generation
 
 
 class EntityRunSettled(msgspec.Struct, frozen=True):
@@ -234,6 +263,26 @@ def to_run(job: ScheduledJob, new: NewExecution) -> Execution:
         job_name=job.name,
         trigger_node_id=job.trigger_node_id,
         fired_at=new.started_at or new.created_at,
+    )
+
+
+def first_run(job: ScheduledJob, fire: Fire, now: datetime) -> Execution:
+    """Return the run of a first attempt that starts now, as ``to_run`` does of a new execution."""
+    return Execution(
+        id=fire.execution_id,
+        user_profile_id=job.user_profile_id,
+        scheduled_job_id=job.id,
+        workflow_id=job.workflow_id,
+        trigger=fire.trigger,
+        repeat_number=fire.repeat_number,
+        retry_attempt=0,
+        scheduled_for=fire.slot,
+        timeout_seconds=job.timeout_seconds,
+        payload=job.trigger_payload,
+        token=FIRST_TOKEN,
+        job_name=job.name,
+        trigger_node_id=job.trigger_node_id,
+        fired_at=now,
     )
 
 

@@ -8,7 +8,7 @@ test_conformance.py`` sends the same rows through both and compares whole rows.
 """
 
 from collections.abc import Awaitable, Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -18,119 +18,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import BESIDE_CADENCE, FIRST_TOKEN, ExecutionStatus, Outcome
 from app.domain.ledger import slots_in
-from app.domain.notifications import NoticeEvent
-from app.domain.overlap import runs_alone
-from app.domain.schedules import IfRunning, ScheduledJob
+from app.domain.schedules import ScheduledJob
 from app.domain.settle import EndedRun, after_run
 from app.domain.ticks import Decided, Fire, LeftToNewer, NotDue, Stale, Start, Tick, TickSource, decide
-from app.persistence import ledger, schedules
+from app.persistence import fast_path_sql, ledger, schedules
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database
-from app.persistence.execution_rows import Claimed, ClaimedVersion, RunResult, Settled, new_execution, to_run
-from app.persistence.leases import LEASE_HOLDS, SCHEDULES_ENABLED
+from app.persistence.execution_rows import (
+    Claimed,
+    ClaimedVersion,
+    Completed,
+    RunAheadOf,
+    RunResult,
+    Settled,
+    first_run,
+)
+from app.persistence.fast_path_sql import EPOCH
 from app.persistence.row_cache import RowVersions, ScheduleCache
 from app.persistence.sql_batches import fetch
-from app.persistence.tables import IS_LIMITED
-
-# Moments are sent as integers, microseconds since this epoch: encoding datetimes costs five times as much.
-EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-_MOMENT = f"timestamptz '{EPOCH.isoformat()}' + {{}} * interval '1 microsecond'"
-_ALONE = ", ".join(f"'{policy}'" for policy in IfRunning if runs_alone(policy))
-_OTHERS = "SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id"
-
-# The versions of schedules that have no gate and no other run, and whether anyone is notified of missed slots.
-VERSIONS = f"""
-SELECT clock_timestamp(), j.id, j.xmin,
-  EXISTS (SELECT FROM notifications AS n WHERE n.active AND n.events ? '{NoticeEvent.SLOTS_MISSED}')
-FROM unnest($1::uuid[]) AS asked(id)
-CROSS JOIN LATERAL (
-  SELECT j.id, j.xmin
-  FROM scheduled_jobs AS j JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
-  WHERE j.id = asked.id AND NOT EXISTS ({_OTHERS})
-  OFFSET 0
-) AS j
-WHERE {SCHEDULES_ENABLED}
-"""  # noqa: S608
-
-# Each row is looked up by its key in a lateral subquery: no statistics can make a plan that scans.
-# Parameters: the worker, the trigger; then, for each tick, the schedule and its version, the new execution, the slot
-# that fires and the one after it, when that is due if not at its slot, an entry for the ledger, the moment.
-CLAIM = f"""
-WITH passed AS MATERIALIZED (
-  SELECT j.*, r.run_id, r.entry,
-    {_MOMENT.format("r.slot")} AS slot, {_MOMENT.format("r.following")} AS following, {_MOMENT.format("r.due")} AS due,
-    -- A moment that all ticks share is sent once.
-    coalesce(r.moment, ($10::timestamptz[])[1]) AS moment
-  FROM unnest(
-    $3::uuid[], $4::xid[], $5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[], $10::timestamptz[]
-  ) AS r(id, version, run_id, slot, following, due, entry, moment)
-  CROSS JOIN LATERAL (
-    SELECT j.id, j.user_profile_id, j.workflow_id, j.if_running, j.current_repeat, j.trigger_payload,
-      j.timeout_seconds, w.xmin AS flow_version, u.xmin AS user_version,
-      -- Looked up only for a workflow of somebody else: its condition is judged before the row is read.
-      (SELECT o.xmin FROM user_profiles AS o
-        WHERE o.id = w.user_profile_id AND w.user_profile_id <> j.user_profile_id) AS flow_owner_version
-    FROM scheduled_jobs AS j
-    JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
-    JOIN user_profiles AS u ON u.id = j.user_profile_id
-    WHERE j.id = r.id AND j.xmin = r.version AND j.next_run_at <= clock_timestamp() AND NOT EXISTS ({_OTHERS})
-    FOR NO KEY UPDATE OF j SKIP LOCKED
-  ) AS j
-  WHERE {LEASE_HOLDS.format(worker="$1")} AND {SCHEDULES_ENABLED}
-), moved AS (
-  UPDATE scheduled_jobs AS t
-  SET generation = t.generation + 1, cadence_slot = p.following, next_slot = p.following,
-    next_run_at = coalesce(p.due, p.following), next_attempt = 0, last_slot = p.slot,
-    last_run_at = p.moment, last_fired_at = p.moment, last_attempt_at = p.moment, last_execution_id = p.run_id,
-    last_outcome = 'running', updated_at = clock_timestamp()
-  FROM passed AS p WHERE t.id = p.id
-), begun AS (
-  INSERT INTO workflow_executions (
-    id, user_profile_id, scheduled_job_id, workflow_id, trigger, status, exclusive, repeat_number, retry_attempt,
-    scheduled_for, payload, timeout_seconds, token, worker_id, error, created_at, started_at, queued, due_at
-  )
-  SELECT p.run_id, p.user_profile_id, p.id, p.workflow_id, $2, 'running', p.if_running IN ({_ALONE}),
-    p.current_repeat, 0, p.slot, p.trigger_payload, p.timeout_seconds, {FIRST_TOKEN}, $1, '', p.moment, p.moment,
-    false, p.moment
-  FROM passed AS p
-), entered AS (
-  INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason, execution_id)
-  SELECT p.id, l.first_slot, l.last_slot, l.slot_count, l.outcome, l.reason, l.execution_id
-  FROM passed AS p CROSS JOIN LATERAL jsonb_to_record(p.entry::jsonb) AS l(
-    first_slot timestamptz, last_slot timestamptz, slot_count bigint, outcome text, reason text, execution_id uuid
-  )
-  WHERE p.entry IS NOT NULL
-)
-SELECT id, pg_current_xact_id()::xid, flow_version, user_version, flow_owner_version FROM passed
-"""  # noqa: S608
-
-# Parameters, for each run: the schedule and its version, the execution, the results of its nodes.
-# A run ends at the moment in which its end is written: everything that its nodes did lies before that.
-SETTLE = f"""
-WITH passed AS MATERIALIZED (
-  SELECT j.id, r.run_id, r.results, clock_timestamp() AS moment
-  FROM unnest($1::uuid[], $2::xid[], $3::uuid[], $4::text[]) AS r(id, version, run_id, results)
-  CROSS JOIN LATERAL (
-    SELECT j.id
-    FROM scheduled_jobs AS j
-    JOIN workflows AS w ON w.id = j.workflow_id AND w.breaker_threshold IS NULL
-    WHERE j.id = r.id AND j.xmin = r.version AND NOT EXISTS ({_OTHERS} AND a.id <> r.run_id)
-    FOR NO KEY UPDATE OF j SKIP LOCKED
-  ) AS j
-), ended AS (
-  UPDATE workflow_executions AS t
-  SET status = 'success', error = '', token = t.token + 1, worker_id = NULL, queued = false, awaiting = false,
-    results = coalesce(p.results::jsonb, t.results), finished_at = p.moment
-  FROM passed AS p WHERE t.id = p.run_id AND t.token = {FIRST_TOKEN} AND t.status = 'running'
-  RETURNING p.id, p.run_id, p.moment
-)
-UPDATE scheduled_jobs AS t
-SET current_repeat = t.current_repeat + 1, current_retry = 0, run_count = t.run_count + 1,
-  last_success_execution_id = e.run_id, last_success_at = e.moment, last_outcome = 'success',
-  updated_at = clock_timestamp()
-FROM ended AS e WHERE t.id = e.id
-RETURNING e.run_id, pg_current_xact_id()::xid
-"""  # noqa: S608
 
 _MICROSECOND = timedelta(microseconds=1)
 # Up to this year, moments sent as microseconds are exact.
@@ -141,7 +46,7 @@ T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
-class _PlainTick(msgspec.Struct, frozen=True):
+class _PlainTick(msgspec.Struct, frozen=True, gc=False):
     """A plain tick: the version of its schedule, and what was decided on it at a moment."""
 
     job: ScheduledJob
@@ -154,7 +59,7 @@ class _PlainTick(msgspec.Struct, frozen=True):
         return self.decided.fires[0]
 
 
-class _PlainSuccess(msgspec.Struct, frozen=True):
+class _PlainSuccess(msgspec.Struct, frozen=True, gc=False):
     """A run that ended plainly: the version of its schedule since the claim, and the schedule after it."""
 
     outcome: Outcome
@@ -162,33 +67,91 @@ class _PlainSuccess(msgspec.Struct, frozen=True):
     after: ScheduledJob
 
 
+class _PlainEnd(msgspec.Struct, frozen=True, gc=False):
+    """A plain tick whose run has ended before it is claimed: its success, and what it ran by."""
+
+    tick: _PlainTick
+    success: _PlainSuccess
+    row_versions: RowVersions
+
+
+FastClaim = Claimed | Completed | Stale | NotDue | LeftToNewer
+
+
 async def claim_fast(
-    database: Database, ticks: Sequence[Tick], worker_id: UUID, source: TickSource, cache: ScheduleCache
-) -> list[Claimed | Stale | NotDue | LeftToNewer | None]:
-    """Claim the plain ones among these ticks, and say which need no claim; None for those of the locked path."""
+    database: Database,
+    ticks: Sequence[Tick],
+    worker_id: UUID,
+    source: TickSource,
+    cache: ScheduleCache,
+    run_ahead: RunAheadOf | None = None,
+) -> list[FastClaim | None]:
+    """Claim the plain ones among these ticks, and say which need no claim; None for those of the locked path.
+
+    What ``run_ahead`` runs is claimed with its end.
+    """
     if source.switched_off:
         return [None] * len(ticks)
     by_job = {tick.job_id: tick for tick in ticks}
-    answers: dict[UUID, Claimed | Stale | NotDue | LeftToNewer] = {}
+    answers: dict[UUID, FastClaim] = {}
     async with database.autocommit("claim_fast") as connection:
         # Only now, with the connection: opening one clears the cache if another server answers.
         plain = _plain_by_cache(by_job.values(), source, cache)
         if len(plain) < len(by_job):
             uncached = [tick for job_id, tick in by_job.items() if job_id not in plain]
             await _read_and_decide(connection, uncached, source, cache, plain, answers)
+        if run_ahead is not None:
+            await _complete(connection, plain, worker_id, source, cache, run_ahead, answers)
         for job_id, version, *row_versions in await _write_claims(connection, plain, worker_id, source):
             tick = plain[job_id]
             after = tick.decided.job
             ledger.count(tick.decided.ledger)
             answers[job_id] = Claimed(
                 after,
-                to_run(tick.job, new_execution(tick.job, tick.fire, tick.moment, worker_id)),
+                first_run(tick.job, tick.fire, tick.moment),
                 version=ClaimedVersion(after, version, tick.moment, cache.epoch),
                 row_versions=RowVersions(*row_versions),
                 not_fired=slots_in(tick.decided.ledger),
+                is_plain=True,
             )
     # Two messages may name the same schedule; one of them is answered here.
     return [answers.pop(tick.job_id, None) if by_job[tick.job_id] is tick else None for tick in ticks]
+
+
+async def _complete(  # noqa: PLR0913 - what is claimed, and all that it is claimed by
+    connection: AsyncConnection,
+    plain: dict[UUID, _PlainTick],
+    worker_id: UUID,
+    source: TickSource,
+    cache: ScheduleCache,
+    run_ahead: RunAheadOf,
+    answers: dict[UUID, FastClaim],
+) -> None:
+    """Move the ticks whose runs can be run ahead from ``plain`` to ``answers``, claimed with the ends of their runs."""
+    ended: dict[UUID, _PlainEnd] = {}
+    for job_id, tick in plain.items():
+        end = _end_ahead(tick, cache, run_ahead)
+        if end is not None:
+            ended[job_id] = end
+    for job_id, version in await _write_ends(connection, ended, worker_id, source) if ended else []:
+        del plain[job_id]
+        end = ended[job_id]
+        after, outcome, entries = end.success.after, end.success.outcome, end.tick.decided.ledger
+        cache.keep(after, version)
+        ledger.count(entries)
+        settled = Settled(outcome.execution_id, end.success.claimed.job, after)
+        claimed = Claimed(after, not_fired=slots_in(entries), is_plain=True)
+        answers[job_id] = Completed(claimed, outcome, settled, end.tick.moment, end.tick.fire.slot)
+
+
+def _end_ahead(tick: _PlainTick, cache: ScheduleCache, run_ahead: RunAheadOf) -> _PlainEnd | None:
+    """Return the plain success of a tick whose run can be run before it is claimed."""
+    ahead = run_ahead(tick.job, tick.fire, tick.moment)
+    if ahead is None:
+        return None
+    version = ClaimedVersion(tick.decided.job, tick.version, tick.moment, cache.epoch)
+    success = _plain_success(RunResult(ahead.outcome, ahead.execution, version))
+    return None if success is None else _PlainEnd(tick, success, ahead.row_versions)
 
 
 async def settle_fast(database: Database, results: Sequence[RunResult], cache: ScheduleCache) -> dict[UUID, Settled]:
@@ -228,11 +191,11 @@ async def _read_and_decide(
     source: TickSource,
     cache: ScheduleCache,
     plain: dict[UUID, _PlainTick],
-    answers: dict[UUID, Claimed | Stale | NotDue | LeftToNewer],
+    answers: dict[UUID, FastClaim],
 ) -> None:
     """Read the schedules of these ticks and decide; add to ``plain`` and ``answers``."""
     by_job = {tick.job_id: tick for tick in ticks}
-    rows = await fetch(connection, VERSIONS, list(by_job))
+    rows = await fetch(connection, fast_path_sql.VERSIONS, list(by_job))
     if not rows:
         return
     # One moment for all of them.
@@ -308,7 +271,7 @@ async def _write_claims(
     return await _rows_unless_refused(
         fetch(
             connection,
-            CLAIM,
+            fast_path_sql.CLAIM,
             worker_id,
             source.trigger,
             list(plain),
@@ -318,17 +281,47 @@ async def _write_claims(
             _microseconds(tick.decided.job.next_slot for tick in ticks),
             # Without jitter a tick is due at its slot.
             _short(_microseconds(tick.decided.job.next_run_at if tick.job.jitter_seconds else None for tick in ticks)),
-            _short([_encode(tick.decided.ledger[0]).decode() if tick.decided.ledger else None for tick in ticks]),
+            _entries(ticks),
             moments[:1] if moments.count(moments[0]) == len(moments) else moments,
         )
     )
+
+
+async def _write_ends(
+    connection: AsyncConnection, ended: dict[UUID, _PlainEnd], worker_id: UUID, source: TickSource
+) -> list[Any]:
+    ends = list(ended.values())
+    ticks = [end.tick for end in ends]
+    return await _rows_unless_refused(
+        fetch(
+            connection,
+            fast_path_sql.CLAIM_ENDED,
+            source.trigger,
+            list(ended),
+            [tick.version for tick in ticks],
+            [tick.fire.execution_id for tick in ticks],
+            _microseconds(tick.fire.slot for tick in ticks),
+            _microseconds(tick.decided.job.next_slot for tick in ticks),
+            _short(_microseconds(tick.decided.job.next_run_at if tick.job.jitter_seconds else None for tick in ticks)),
+            _microseconds(tick.moment for tick in ticks),
+            [_encode(results).decode() if (results := end.success.outcome.node_results) else None for end in ends],
+            [end.row_versions.flow_version for end in ends],
+            [end.row_versions.user_version for end in ends],
+            worker_id,
+            _entries(ticks),
+        )
+    )
+
+
+def _entries(ticks: Sequence[_PlainTick]) -> list[str | None]:
+    return _short([_encode(tick.decided.ledger[0]).decode() if tick.decided.ledger else None for tick in ticks])
 
 
 async def _write_successes(connection: AsyncConnection, plain: Collection[_PlainSuccess]) -> list[Any]:
     return await _rows_unless_refused(
         fetch(
             connection,
-            SETTLE,
+            fast_path_sql.SETTLE,
             [success.claimed.job.id for success in plain],
             [success.claimed.version for success in plain],
             [success.outcome.execution_id for success in plain],

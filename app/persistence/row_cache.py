@@ -192,7 +192,7 @@ Ids = tuple[int, int | None]
 Subject = tuple[Actor | None, Workflow | None]
 
 
-class RowVersions(msgspec.Struct, frozen=True):
+class RowVersions(msgspec.Struct, frozen=True, gc=False):
     """The versions of the rows that a claim saw: the workflow, the schedule's owner and, if another, the workflow's."""
 
     flow_version: int
@@ -213,10 +213,10 @@ class SubjectCache:
         self._flows.clear()
         self._users.clear()
 
-    def recall(self, ids: Ids, versions: RowVersions) -> Subject | None:
+    def recall(self, ids: Ids, versions: RowVersions | None) -> Subject | None:
         """Return user and workflow if both are cached in the versions that the claim saw, else None."""
         user_id, flow_id = ids
-        if flow_id is None:
+        if flow_id is None or versions is None:
             return None
         user = self._users.at_version(user_id, versions.user_version)
         flow = self._flows.at_version(flow_id, versions.flow_version)
@@ -226,6 +226,15 @@ class SubjectCache:
             return user, flow
         owner = self._users.at_version(flow.user_profile_id, versions.flow_owner_version)
         return None if owner is None else (lesser_rights(user, owner), flow)
+
+    def latest(self, ids: Ids) -> "tuple[tuple[Actor, Workflow], RowVersions] | None":
+        """Return a user and a workflow of that user as they were last read, and in which versions; None if unknown."""
+        user_id, flow_id = ids
+        user = self._users.get(user_id)
+        flow = None if flow_id is None else self._flows.get(flow_id)
+        if user is None or flow is None or flow[1].user_profile_id != user_id:
+            return None
+        return (user[1], flow[1]), RowVersions(flow[0], user[0])
 
     async def read(self, connection: AsyncConnection, ids: Sequence[Ids]) -> list[Subject]:
         """Return the current user and workflow of each pair, in the order of the pairs; None for a deleted one."""

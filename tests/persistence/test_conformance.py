@@ -1,6 +1,6 @@
 """The fast path and the locked path are one: the same rows go through both, and whole rows are compared.
 
-Covers app.persistence.claim, app.persistence.fast_path, app.persistence.settle.
+Covers app.persistence.claim, app.persistence.fast_path, app.persistence.fast_path_sql, app.persistence.settle.
 """
 
 import re
@@ -15,15 +15,26 @@ import pytest
 from sqlalchemy import text
 
 from app.config import Settings
-from app.domain.executions import ExecutionStatus, NodeResult, Outcome
-from app.domain.ticks import FROM_PING, FROM_WORKER, Tick, TickSource
-from app.persistence import fast_path
+from app.domain.executions import Execution, ExecutionStatus, NodeResult, Outcome
+from app.domain.schedules import ScheduledJob
+from app.domain.ticks import FROM_PING, FROM_WORKER, Fire, Tick, TickSource
+from app.persistence import fast_path_sql, schedules
 from app.persistence.claim import claim_locked
-from app.persistence.database import Database
-from app.persistence.execution_rows import Claimed, ClaimResult, RunResult, Settled, SettleResult
+from app.persistence.database import Database, database_now
+from app.persistence.execution_rows import (
+    Claimed,
+    ClaimResult,
+    Completed,
+    RunAhead,
+    RunResult,
+    Settled,
+    SettleResult,
+    first_run,
+)
 from app.persistence.fast_path import claim_fast, settle_fast
-from app.persistence.row_cache import ScheduleCache
+from app.persistence.row_cache import RowVersions, ScheduleCache
 from app.persistence.settle import settle_locked
+from app.persistence.sql_batches import fetch
 from app.persistence.tables import Base
 from tests.support.carillon import Carillon, Json, engine_of, make_due
 
@@ -153,6 +164,28 @@ async def by_locked_path(world: World, source: TickSource) -> tuple[Rows, Rows]:
     return await claimed_and_settled(world, claim, settle)
 
 
+async def at_once(world: World, source: TickSource, *, is_cached: bool = False) -> Rows:
+    """The rows after claims that were written with the ends of their runs, which had run before."""
+    await world.begin_again()
+    cache = ScheduleCache()
+    async with world.database.reading() as connection:
+        for version, job in await schedules.many(connection, [tick.job_id for tick in world.ticks]):
+            if is_cached:
+                cache.keep(job, version)
+        ((flow, user),) = await fetch(
+            connection, "SELECT w.xmin, u.xmin FROM workflows AS w JOIN user_profiles AS u ON u.id = w.user_profile_id"
+        )
+        cache.hear(await database_now(connection))
+
+    def run_ahead(job: ScheduledJob, fire: Fire, now: datetime) -> RunAhead:
+        run = first_run(job, fire, now)
+        return RunAhead(run, success_of(run), RowVersions(flow, user))
+
+    results = await claim_fast(world.database, world.ticks, world.worker_id, source, cache, run_ahead)
+    assert [Completed] * len(world.ticks) == [type(result) for result in results], "not all runs were ended"
+    return normal(await world.rows())
+
+
 async def claimed_and_settled(
     world: World,
     claim: Callable[[], Awaitable[Sequence[ClaimResult | None]]],
@@ -172,6 +205,11 @@ def succeeded(claimed: Claimed) -> RunResult:
     """A success with the result of one node."""
     run = claimed.execution
     assert run is not None
+    return RunResult(success_of(run), run, claimed.version)
+
+
+def success_of(run: Execution) -> Outcome:
+    """The outcome of a run that has succeeded."""
     node = NodeResult(
         node_id="work",
         type="core.noop",
@@ -181,14 +219,13 @@ def succeeded(claimed: Claimed) -> RunResult:
         started_at=run.scheduled_for,
         finished_at=run.scheduled_for,
     )
-    outcome = Outcome(
+    return Outcome(
         execution_id=run.id,
         scheduled_job_id=run.scheduled_job_id,
         token=run.token,
         status=ExecutionStatus.SUCCESS,
         node_results=(node,),
     )
-    return RunResult(outcome, run, claimed.version)
 
 
 def normal(rows: Rows) -> Rows:
@@ -231,6 +268,46 @@ async def test_both_paths_write_the_same_rows_for_a_batch(
         assert await by_locked_path(world, FROM_WORKER) == await by_fast_path(world, FROM_WORKER)
 
 
+@pytest.mark.parametrize("source", [FROM_WORKER, FROM_PING], ids=["worker", "ping"])
+@pytest.mark.parametrize("names", [*([name] for name in CASES), list(CASES)], ids=[*CASES, "all"])
+async def test_a_claim_with_its_end_writes_the_same_rows(
+    carillon: Carillon, settings: Settings, database: Database, names: list[str], source: TickSource
+) -> None:
+    """As a claim and then a settle."""
+    async with world_of(carillon, settings, database, *(CASES[name] for name in names)) as world:
+        _, settled = await by_locked_path(world, source)
+        assert settled == await at_once(world, source)
+
+
+async def test_a_claim_of_cached_schedules_with_its_end_writes_the_same_rows(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Nothing is read before the statement."""
+    punctual = [case for name, case in CASES.items() if "missed" not in name]
+    async with world_of(carillon, settings, database, *punctual) as world:
+        _, settled = await by_locked_path(world, FROM_WORKER)
+        assert settled == await at_once(world, FROM_WORKER, is_cached=True)
+
+
+async def test_a_wrong_column_in_the_statement_of_claim_and_end_is_found(
+    carillon: Carillon, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each column that it writes is spoilt once, and the comparison says so."""
+    not_found = []
+    async with world_of(carillon, settings, database, CASES["jitter"], CASES["three slots missed"]) as world:
+        _, expected = await by_locked_path(world, FROM_WORKER)
+        for name, column, spoilt in spoilt_statements("CLAIM_ENDED"):
+            monkeypatch.setattr(fast_path_sql, name, spoilt)
+            try:
+                same = expected == await at_once(world, FROM_WORKER)
+            except AssertionError:
+                same = False
+            monkeypatch.undo()
+            if same:
+                not_found.append(column)
+    assert [] == not_found
+
+
 async def test_a_wrong_column_in_the_statements_is_found(
     carillon: Carillon, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +317,7 @@ async def test_a_wrong_column_in_the_statements_is_found(
     async with world_of(carillon, settings, database, *cases) as world:
         expected = await by_locked_path(world, FROM_WORKER)
         for name, column, spoilt in [*spoilt_statements("CLAIM"), *spoilt_statements("SETTLE")]:
-            monkeypatch.setattr(fast_path, name, spoilt)
+            monkeypatch.setattr(fast_path_sql, name, spoilt)
             try:
                 same = expected == await by_fast_path(world, FROM_WORKER)
             except AssertionError:
@@ -253,7 +330,7 @@ async def test_a_wrong_column_in_the_statements_is_found(
 
 def spoilt_statements(name: str) -> Iterator[tuple[str, str, str]]:
     """A statement once for each column that it writes, with a wrong value there."""
-    sql = getattr(fast_path, name)
+    sql = getattr(fast_path_sql, name)
     written = list(_assignments(sql)) + list(_inserted(sql))
     assert len(written) > 10
     for table, column, start, value in written:

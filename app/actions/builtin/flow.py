@@ -116,6 +116,7 @@ NOOP = Action(
     config=NoopConfig,
     handler=noop,
     instant=True,
+    pure=True,
     outputs=(NoopOutput, NoneType),
 )
 # It never has an output.
