@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Generic, TypeVar
 
 import structlog
 
 T = TypeVar("T")
 R = TypeVar("R")
+# Called once, with the result of an item or with its error.
+OnResult = Callable[[R | BaseException], None]
 
 # Items. Batches that are small together, and large batches, may run side by side.
 SMALL, LARGE = 40, 200
@@ -43,7 +46,7 @@ class MicroBatcher(Generic[T, R]):
         self._most = most
         self._at_once = at_once
         self._linger_seconds = linger_seconds
-        self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
+        self._waiting: list[tuple[T, OnResult[R] | None]] = []
         self._running: dict[asyncio.Task[None], int] = {}
         self._is_planned = False
         # A batch serves many callers, so it must not inherit the trace span and log fields of the one that started it.
@@ -52,14 +55,16 @@ class MicroBatcher(Generic[T, R]):
     def ask(self, item: T) -> asyncio.Future[R]:
         """Submit an item. Return a future of its result."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
-        if not self._is_planned:
-            self._plan()
+        self.submit(item, partial(resolve, future))
         return future
 
     def tell(self, item: T) -> None:
         """Submit an item without waiting for its result. An error is not reported."""
-        self._waiting.append((item, None))
+        self.submit(item, None)
+
+    def submit(self, item: T, on_result: OnResult[R] | None) -> None:
+        """Submit an item. Its result, or its error, is handed to ``on_result``, which must not raise."""
+        self._waiting.append((item, on_result))
         if not self._is_planned:
             self._plan()
 
@@ -108,23 +113,34 @@ class MicroBatcher(Generic[T, R]):
         if not self._is_planned:
             self._plan()
 
-    async def _handle(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]]) -> None:
-        futures = [future for _, future in batch]
+    async def _handle(self, batch: Sequence[tuple[T, OnResult[R] | None]]) -> None:
+        waiting = [on_result for _, on_result in batch]
 
-        def resolve(index: int, result: R | BaseException) -> None:
-            future = futures[index]
-            if future is None or future.done():
+        def hand_over(index: int, result: R | BaseException) -> None:
+            on_result, waiting[index] = waiting[index], None
+            if on_result is None:
                 return
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+            try:
+                on_result(result)
+            except Exception:
+                # One caller's defect is not the batch's: the others still get their results.
+                log.exception("batch_result_refused", batch=self._name)
 
         try:
-            await batch_or_alone(self._name, self._act, [item for item, _ in batch], self._shared, resolve)
+            await batch_or_alone(self._name, self._act, [item for item, _ in batch], self._shared, hand_over)
         except BaseException as error:  # noqa: BLE001 - it is passed on to the callers that have no result yet
             for index in range(len(batch)):
-                resolve(index, error)
+                hand_over(index, error)
+
+
+def resolve(future: asyncio.Future[R], result: R | BaseException) -> None:
+    """Set the result or the error of a future, unless it is done."""
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 async def batch_or_alone(

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,15 @@ import structlog
 
 from app.config import Settings, load_settings, require_stores
 from app.domain.run_ids import parse_uuid
-from app.engine.queue_port import EXECUTE, RUN, Delivered
+from app.domain.ticks import Tick
+from app.engine.queue_port import EXECUTE, RUN, Delivered, OnEnd
 from app.engine.ringing import BellHealth
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
 from app.observability.logs import set_up_logging
 from app.observability.metrics import POSTGRES_UP, REDIS_UP
 from app.observability.serving import Address, Health, OwnAnswers, serving
-from app.queue.worker import Handlers, QueueWorker, stock_arq_settings
+from app.queue.worker import Handlers, QueueWorker, Starters, stock_arq_settings
 from app.services.system import readiness_of
 from app.wiring import wire_worker
 
@@ -42,6 +43,16 @@ def handlers_of(engine: TickEngine) -> Handlers:
     return {EXECUTE: execute_scheduled_job, RUN: run_execution}
 
 
+def starters_of(engine: TickEngine) -> Starters:
+    """Return what begins to handle messages without a task for each."""
+
+    def begin_tick(delivered: Delivered, args: Sequence[Any], on_end: OnEnd) -> None:
+        job_id, generation = args
+        engine.begin_tick(Tick(parse_uuid(job_id), generation), delivered, on_end)
+
+    return {EXECUTE: begin_tick}
+
+
 async def run_until_signalled(settings: Settings, answer_at: Path | None = None) -> None:
     """Work until SIGINT or SIGTERM.
 
@@ -61,8 +72,9 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
         worker = QueueWorker(
             parts.redis,
             handlers_of(parts.engine),
+            starters=starters_of(parts.engine),
             concurrency=settings.worker_concurrency,
-            free_places=lambda: parts.engine.places.room,
+            free_places=lambda: parts.engine.room,
             lease_seconds=settings.lease_seconds,
             on_cancel=parts.runtime.call_off,
             on_failure=parts.bell_health.failed,

@@ -7,13 +7,16 @@ import asyncio
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import httpx
 import msgspec
 import pytest
 from litestar.testing import AsyncTestClient
+from prometheus_client import REGISTRY, Histogram
 
 from app.config import Settings
+from app.observability.metrics import PlainHistogram
 from app.persistence.database import Database
 from app.wiring import wire_api
 from app.worker import run_worker
@@ -101,3 +104,32 @@ async def test_what_cannot_be_read_vanishes(settings: Settings, carillon: Carill
     read = ("carillon_due_ticks", "carillon_oldest_overdue_seconds", "carillon_workers", "carillon_schedules")
     assert [] == [name for name in found if name.startswith((*read, "carillon_breakers"))]
     assert (0, 1) == (found["carillon_postgres_up"], found["carillon_redis_up"])
+
+
+def test_a_plain_histogram_says_what_an_ordinary_one_would() -> None:
+    """Bounds included, with and without a label; but for the time at which it was created."""
+    bounds = (0.5, 1.0)
+    values = {"good": (0.1, 0.5, 0.75, 1.0, 7.0), "bad": (2.0,)}
+    ordinary = Histogram("trial_seconds", "Trial.", ["kind"], buckets=bounds)
+    for kind, seconds in values.items():
+        for value in seconds:
+            ordinary.labels(kind).observe(value)
+    REGISTRY.unregister(ordinary)
+    plain = PlainHistogram("trial_seconds", "Trial.", bounds, "kind")
+    for kind, seconds in values.items():
+        for value in seconds:
+            plain.observe(value, kind)
+    REGISTRY.unregister(plain)
+
+    def series(metric: Any) -> list[tuple[str, tuple[tuple[str, str], ...], float]]:
+        collected = [sample for family in metric.collect() for sample in family.samples]
+        return sorted(
+            (one.name, tuple(sorted(one.labels.items())), one.value)
+            for one in collected
+            if not one.name.endswith("_created")
+        )
+
+    assert series(ordinary) == series(plain)
+    unlabelled = PlainHistogram("trial_seconds", "Trial.", bounds)
+    REGISTRY.unregister(unlabelled)
+    assert {0.0} == {value for _, _, value in series(unlabelled)}

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.domain.errors import UnavailableError
 from app.micro_batcher import MicroBatcher, batch_or_alone
@@ -129,3 +131,21 @@ async def test_a_store_that_is_away_is_no_item_s_fault() -> None:
     with pytest.raises(UnavailableError):
         await batch_or_alone("double", away, [1, 2], (UnavailableError,))
     assert [[1, 2]] == calls
+
+
+async def test_results_are_handed_to_whoever_wants_no_future() -> None:
+    """A result, an error, and a caller that raises, which is no concern of the others."""
+    doubling, results = Doubling(), list[Any]()
+    batcher = MicroBatcher("double", doubling)
+
+    def refuse(_result: int | BaseException) -> None:
+        raise RuntimeError("a defect of a caller")
+
+    with capture_logs() as events:
+        batcher.submit(1, refuse)
+        batcher.submit(2, results.append)
+        batcher.submit(13, results.append)
+        await batcher.quiet()
+    assert 4 == results[0]
+    assert "13 is refused" == str(results[1])
+    assert ["batch_retried_individually", "batch_result_refused"] == [event["event"] for event in events]

@@ -47,7 +47,7 @@ class Trigger(StrEnum):
 BESIDE_CADENCE = frozenset({Trigger.MANUAL, Trigger.BACKFILL})
 
 
-class ActiveRun(msgspec.Struct, frozen=True):
+class ActiveRun(msgspec.Struct, frozen=True, gc=False):
     """A pending or running execution, with the facts that overlap is decided by."""
 
     execution_id: UUID
@@ -73,7 +73,7 @@ def count_repeats(runs: tuple[ActiveRun, ...]) -> int:
     return sum(run.counts for run in runs)
 
 
-class PendingRun(msgspec.Struct, frozen=True):
+class PendingRun(msgspec.Struct, frozen=True, gc=False):
     """An execution that can be started as soon as its due time has come."""
 
     execution_id: UUID
@@ -107,7 +107,7 @@ class Entity(msgspec.Struct, frozen=True):
         return f"entity/{self.type}/{self.id}"
 
 
-class Execution(msgspec.Struct, frozen=True, kw_only=True):
+class Execution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An execution that a worker holds: what to run, for which slot, under which fencing token.
 
     It belongs to a schedule and runs the workflow, or to an entity and runs that entity's action.
@@ -146,7 +146,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.scheduled_job_id) if self.entity is None else self.entity.source
 
 
-class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
+class NodeResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The result of one node in one execution."""
 
     node_id: str
@@ -162,7 +162,7 @@ class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
 ANY_TOKEN = 0
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The result of an execution, with the fencing token under which it ran."""
 
     execution_id: UUID

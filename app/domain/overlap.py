@@ -27,7 +27,7 @@ class Arrival(StrEnum):
     MANUAL = "manual"
 
 
-class Begin(msgspec.Struct, frozen=True):
+class Begin(msgspec.Struct, frozen=True, gc=False):
     """The run starts now; these executions are cancelled first."""
 
     cancels: tuple[UUID, ...] = ()

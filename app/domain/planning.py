@@ -19,7 +19,7 @@ ON_TIME = timedelta(seconds=1)
 MAX_CAUGHT_UP = 100
 
 
-class DueSlots(msgspec.Struct, frozen=True, kw_only=True):
+class DueSlots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The due slots of a schedule: the missed ones as (first, last), then the late one, which still fires."""
 
     missed: tuple[datetime, datetime] | None
@@ -28,7 +28,7 @@ class DueSlots(msgspec.Struct, frozen=True, kw_only=True):
     following: datetime | None
 
 
-class CatchUpPlan(msgspec.Struct, frozen=True):
+class CatchUpPlan(msgspec.Struct, frozen=True, gc=False):
     """The missed slots that run after all, oldest first, and ledger entries for those that do not."""
 
     slots: tuple[datetime, ...] = ()

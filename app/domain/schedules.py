@@ -66,7 +66,7 @@ class CatchUp(StrEnum):
     RUN_ALL = "run_all"
 
 
-class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a schedule that people can change, each with its default.
 
     A field that is written here can be changed, declared in a file, exported, and found in the history: all of these
@@ -115,7 +115,7 @@ EDITABLE = ScheduleDefinition.__struct_fields__
 DEFAULTS = ScheduleDefinition(name="", workflow_id=0)
 
 
-class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
+class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True, gc=False):
     """A schedule with its state: one row of ``scheduled_jobs``.
 
     ``generation`` grows whenever the pending tick changes, so that a message about an earlier tick matches nothing.
@@ -276,7 +276,7 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
         return self.lease_ends_at is not None and self.end_at == self.lease_ends_at and not self.is_one_shot
 
 
-class PlannedTick(msgspec.Struct, frozen=True):
+class PlannedTick(msgspec.Struct, frozen=True, gc=False):
     """The columns of a schedule that are needed to ring for its pending tick, or to claim it."""
 
     id: UUID

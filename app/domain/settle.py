@@ -25,7 +25,7 @@ _COUNTERS = (
 )
 
 
-class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
+class EndedRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The facts about a run that has ended that its schedule needs."""
 
     execution_id: UUID
@@ -41,7 +41,7 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
     times_lost: int = 0
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """The schedule after a run, and the time of a retry that is an execution of its own, if there is one."""
 
     job: ScheduledJob
@@ -54,9 +54,9 @@ def after_run(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime
         return _after_run_of_newer(job, run, other_active, now)
     if run.trigger in BESIDE_CADENCE:
         return Settlement(job)
-    job = _with_outcome(job, run)
     if run.status is ExecutionStatus.SUCCESS:
         return Settlement(_with_tick_or_done(_with_success(job, run, now), other_active, now))
+    job = _with_outcome(job, run)
     if run.status in NEUTRAL_ENDS:
         return Settlement(_with_tick_or_done(_with_ended_repeat(job), other_active, now))
     if run.status in FAILURES:
@@ -86,14 +86,22 @@ def _with_outcome(job: ScheduledJob, run: EndedRun) -> ScheduledJob:
 
     A retry that ends before it began gives its slot no second outcome.
     """
+    outcome = _outcome_of_slot(job, run)
+    return job if outcome == job.last_outcome else replace(job, last_outcome=outcome)
+
+
+def _outcome_of_slot(job: ScheduledJob, run: EndedRun) -> str | None:
     if run.slot != job.last_slot or (run.attempt and not run.has_begun):
-        return job
-    return replace(job, last_outcome=run.status.value if run.has_begun else run.unrun.value)
+        return job.last_outcome
+    return run.status.value if run.has_begun else run.unrun.value
 
 
 def _with_success(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
     return replace(
-        _with_ended_repeat(job),
+        job,
+        last_outcome=_outcome_of_slot(job, run),
+        current_repeat=job.current_repeat + 1,
+        current_retry=0,
         run_count=job.run_count + 1,
         last_error="",
         last_error_at=None,

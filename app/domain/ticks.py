@@ -42,14 +42,14 @@ MANUAL_RUN_WAIT = timedelta(seconds=5)
 SWITCHED_OFF_PAUSE = timedelta(seconds=5)
 
 
-class Tick(msgspec.Struct, frozen=True):
+class Tick(msgspec.Struct, frozen=True, gc=False):
     """A wake-up for a schedule, as a message carries it."""
 
     job_id: UUID
     generation: int
 
 
-class TickSource(msgspec.Struct, frozen=True, kw_only=True):
+class TickSource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The source of a tick: a worker, or a cron ping, which fires the latest slot however late it is."""
 
     trigger: Trigger = Trigger.SCHEDULE
@@ -63,7 +63,7 @@ FROM_WORKER = TickSource()
 FROM_PING = TickSource(trigger=Trigger.CRON, however_late=True)
 
 
-class Stale(msgspec.Struct, frozen=True):
+class Stale(msgspec.Struct, frozen=True, gc=False):
     """The message does not match the row (paused, changed, or already handled). Nothing happens."""
 
     # Whether the message is about a later generation than the row has. Messages are sent after the commit, so the
@@ -71,13 +71,13 @@ class Stale(msgspec.Struct, frozen=True):
     is_ahead: bool = False
 
 
-class LeftToNewer(msgspec.Struct, frozen=True):
+class LeftToNewer(msgspec.Struct, frozen=True, gc=False):
     """The row has a value that this release does not know, as ``field=value``; a newer worker handles it."""
 
     value: str
 
 
-class NotDue(msgspec.Struct, frozen=True):
+class NotDue(msgspec.Struct, frozen=True, gc=False):
     """The message came before the due time; it has to come again after ``wait``."""
 
     wait: timedelta
@@ -95,7 +95,7 @@ class Start(StrEnum):
     PERMITTED = "permitted"
 
 
-class Fire(msgspec.Struct, frozen=True, kw_only=True):
+class Fire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An execution that is to be created."""
 
     execution_id: UUID
@@ -106,7 +106,7 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
     start: Start = Start.NOW
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
+class Decided(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The schedule to write, the executions to create and to cancel, and the entries of slots that do not fire."""
 
     job: ScheduledJob
@@ -255,6 +255,9 @@ def _decide_slots(
     Breaker and guard are asked before the overlap: they concern the workflow, whatever the schedule would do.
     """
     due = due_slots(job, _pending_slot(job), now, however_late=source.however_late)
+    if due.late is not None and due.missed is None and not active and not skips and _refusal(gate, now) is None:
+        # The usual tick: one slot, and nothing beside it that could have a say.
+        return _fired(job, due.following, (_first_attempt(job, due.late, 0),), active, (), now)
     skipped = frozenset(skip.slot for skip in skips)
     if due.late in skipped:
         due = replace(due, late=None)
@@ -362,7 +365,9 @@ def _fired(
     if job.lease_id is not None:
         job = replace(job, lease_runs=job.lease_runs + sum(not fire.attempt for fire in fires))
     slot = fires[-1].slot
-    last_slot = max(slot, job.last_slot or slot, *(entry.last_slot for entry in ledger))
+    last_slot = slot if job.last_slot is None else max(slot, job.last_slot)
+    if ledger:
+        last_slot = max(last_slot, *(entry.last_slot for entry in ledger))
     after = replace(
         planned(job, following, count_repeats(active) + len(fires)),
         last_fired_at=now,

@@ -7,8 +7,9 @@ record of anything. The message of the tick after that takes the place of an unn
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heappop, heappush
 
 import msgspec
@@ -16,7 +17,7 @@ import structlog
 
 from app import clock
 from app.domain.ticks import Tick
-from app.engine.queue_port import Delivered, Redeliver, Wake
+from app.engine.queue_port import Delivered, OnEnd, Redeliver, Wake
 
 # How long after its due time the message of a near tick is delivered to any worker.
 TAKE_OVER = timedelta(milliseconds=500)
@@ -25,14 +26,20 @@ HORIZON_SECONDS = 300.0
 MOST_TICKS = 20_000
 # Ticks are delivered together at most once in this time: claims of several ticks cost little more than one.
 GAP_SECONDS = 0.004
-# A worker that delivers a tick this late is overloaded. For a while it keeps no ticks, so that other workers get them.
+# A worker that delivers a tick this late is overloaded. For a while it leaves a part of the ticks to their messages, so
+# that other workers get them: the worker that fires a schedule keeps its next ticks. If it left all of them and were
+# alone, each would cost it two more calls to Redis just when it has no time for them.
 OVERLOADED_SECONDS = 0.05
 RELIEF_SECONDS = 1.0
+# One tick of so many.
+RELIEF_PART = 8
+# How often a worker without a free place looks for one.
+FULL_SECONDS = 0.01
 
 log = structlog.get_logger(__name__)
 
 
-class NearTick(msgspec.Struct, frozen=True):
+class NearTick(msgspec.Struct, frozen=True, gc=False):
     """A tick, and the message that is queued for it."""
 
     tick: Tick
@@ -42,9 +49,9 @@ class NearTick(msgspec.Struct, frozen=True):
 class NearTicks:
     """A timer for many ticks. It belongs to one event loop."""
 
-    def __init__(self, deliver: Callable[[Tick, Delivered], Awaitable[None]], free_places: Callable[[], int]) -> None:
-        """Call ``deliver`` for ticks that are due, as many as there are free places; others wait for their messages."""
-        self._deliver = deliver
+    def __init__(self, begin: Callable[[Tick, Delivered, OnEnd], None], free_places: Callable[[], int]) -> None:
+        """Call ``begin`` for ticks that are due, as many as there are free places; others wait for a place."""
+        self._begin = begin
         self._free_places = free_places
         # By the time at which each is due, on this process's monotonic clock; the number keeps the order of equal ones.
         self._kept: list[tuple[float, int, NearTick]] = []
@@ -53,7 +60,8 @@ class NearTicks:
         self._timer_at = 0.0
         self._delivered_at = 0.0
         self._overloaded_until = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Whether ticks are due that found no place. They go before messages, some of which are their own.
+        self.is_behind = False
         self._is_closed = False
 
     def keep(self, tick: Tick, wake: Wake, now: datetime) -> bool:
@@ -63,7 +71,9 @@ class NearTicks:
         """
         seconds = (wake.due - now).total_seconds()
         at = clock.monotonic()
-        if self._is_closed or seconds > HORIZON_SECONDS or len(self._kept) >= MOST_TICKS or at < self._overloaded_until:
+        if self._is_closed or seconds > HORIZON_SECONDS or len(self._kept) >= MOST_TICKS:
+            return False
+        if at < self._overloaded_until and tick.generation % RELIEF_PART == 0:
             return False
         self._push(NearTick(tick, wake), max(0.0, seconds))
         return True
@@ -95,26 +105,23 @@ class NearTicks:
     def _deliver_due(self) -> None:
         self._timer = None
         now = self._delivered_at = clock.monotonic()
-        # Counted here: a task takes its place when it starts, which is later.
         free = self._free_places()
-        while self._kept and self._kept[0][0] <= now:
+        while self._kept and self._kept[0][0] <= now and free > 0:
             at, _, near = heappop(self._kept)
-            if now - at > OVERLOADED_SECONDS or free <= 0:
+            if now - at > OVERLOADED_SECONDS:
                 self._overloaded_until = now + RELIEF_SECONDS
-            if free > 0:
-                free -= 1
-                task = asyncio.create_task(self._handle(near))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            free -= 1
+            self._begin(near.tick, Delivered(near.wake.id), partial(self._ended, near))
+        self.is_behind = bool(self._kept) and self._kept[0][0] <= now
+        if self.is_behind:
+            self._overloaded_until = now + RELIEF_SECONDS
         if self._kept:
-            self._set_timer(self._kept[0][0])
+            self._set_timer(now + FULL_SECONDS if self.is_behind else self._kept[0][0])
 
-    async def _handle(self, near: NearTick) -> None:
-        """Deliver a tick. Whatever is raised, its message is still queued and comes a moment later."""
-        try:
-            await self._deliver(near.tick, Delivered(near.wake.id))
-        except Redeliver as request:
-            if not self._is_closed and request.seconds < TAKE_OVER.total_seconds():
-                self._push(near, request.seconds)
-        except Exception:
-            log.exception("near_tick_failed", schedule=str(near.tick.job_id))
+    def _ended(self, near: NearTick, error: BaseException | None) -> None:
+        """Deliver a tick again if that was asked for. After any error its message is still queued, and comes soon."""
+        if isinstance(error, Redeliver):
+            if not self._is_closed and error.seconds < TAKE_OVER.total_seconds():
+                self._push(near, error.seconds)
+        elif isinstance(error, Exception):
+            log.error("near_tick_failed", schedule=str(near.tick.job_id), exc_info=error)

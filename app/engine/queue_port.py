@@ -21,7 +21,7 @@ EXECUTE = "execute_scheduled_job"
 RUN = "run_execution"
 
 
-class Delivered(msgspec.Struct):
+class Delivered(msgspec.Struct, gc=False):
     """A message that is being handled."""
 
     id: str
@@ -31,6 +31,10 @@ class Delivered(msgspec.Struct):
 
 # Called with a message and its arguments. It may raise `Redeliver`.
 MessageHandler = Callable[..., Awaitable[None]]
+# Called once when a message has been handled: with the error that its handling ended with, or with None.
+OnEnd = Callable[[BaseException | None], None]
+# Called like a handler, and with what to call at the end: it returns at once.
+MessageStarter = Callable[[Delivered, Sequence[Any], OnEnd], None]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # The largest generation and the largest token that the database can hold.
@@ -40,7 +44,7 @@ MIN_REDELIVER_SECONDS = 0.001
 MAX_REDELIVER_SECONDS = 60.0
 
 
-class Wake(msgspec.Struct, frozen=True):
+class Wake(msgspec.Struct, frozen=True, gc=False):
     """A message to be delivered at ``due``: the function to call, and its arguments.
 
     The id is computed from the state that the message is about. A queue holds at most one message with the same id, so

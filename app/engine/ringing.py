@@ -136,6 +136,10 @@ class Ringer:
         """Ring for one tick. The ring starts now, and the returned future can be awaited later."""
         return self._rings.ask(wake)
 
+    def tick_soon(self, wake: Wake) -> None:
+        """Ring for one tick without waiting for that."""
+        self._rings.tell(wake)
+
     def near_tick(self, wake: Wake) -> None:
         """Ring soon for a tick that this worker delivers by itself: its message is for the case that it cannot."""
         self._late_rings.tell(wake)
@@ -143,6 +147,7 @@ class Ringer:
     async def release(self, wakes: Sequence[Wake]) -> None:
         """Ring for near ticks that this worker does not deliver after all: from now on they are due in time."""
         await self._late_rings.quiet()
+        await self._rings.quiet()
         await self._ring([msgspec.structs.replace(wake, replaces=wake.id) for wake in wakes])
 
     async def ticks_spread(self, jobs: Sequence[PlannedTick], start: datetime, gap: timedelta) -> int:

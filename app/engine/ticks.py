@@ -1,7 +1,7 @@
 """One tick, top to bottom: claim it, ring for the next one, run the workflow, settle the result."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
@@ -15,12 +15,13 @@ from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outco
 from app.domain.overlap import runs_alone
 from app.domain.ticks import LeftToNewer, NotDue, Stale, Tick, TickSource
 from app.engine.concurrency import Place, Places
+from app.engine.fast_ticks import OUTAGE_PAUSE_SECONDS, Background, FastTick
 from app.engine.leases import WorkerLease
 from app.engine.near_ticks import TAKE_OVER, NearTicks
 from app.engine.quarantine import Quarantine
-from app.engine.queue_port import Delivered, Redeliver, tick_wake
+from app.engine.queue_port import Delivered, OnEnd, Redeliver, Wake, tick_wake
 from app.engine.ringing import Ringer
-from app.engine.runner import Runner, outcome_of
+from app.engine.runner import RunEnd, Runner, outcome_of
 from app.engine.sitemap import SitemapPlanner
 from app.engine.spans import in_run, in_tick, note_outcome
 from app.failpoints import failpoint
@@ -35,6 +36,7 @@ from app.persistence.execution_rows import (
     Busy,
     Claimed,
     ClaimResult,
+    Completed,
     EntityRunSettled,
     RowLocked,
     RunResult,
@@ -47,7 +49,6 @@ from app.persistence.settle import settle
 from app.persistence.sitemap_pings import ENTITY_TYPE as PING_ENTITY
 
 BUSY_PAUSE_SECONDS = 0.2
-OUTAGE_PAUSE_SECONDS = 2.0
 # Triggers whose lateness is measured.
 _PUNCTUAL = frozenset({Trigger.SCHEDULE, Trigger.CRON})
 # Each start is a transaction of its own: many of them at once would leave no connections for the batches of ticks.
@@ -60,7 +61,9 @@ SETTLE_LINGER_SECONDS = 0.01
 
 # Looked up once: thousands are counted each second.
 _ENDED = {status: ENDED.labels(status) for status in ExecutionStatus}
-_RUN_SECONDS = {status: RUN_SECONDS.labels(status) for status in ExecutionStatus}
+
+# The answer to a settle: a result, or why there is none.
+SettleAnswer = SettleResult | RowLocked | BaseException
 
 log = structlog.get_logger(__name__)
 
@@ -89,15 +92,15 @@ class TickEngine:
         self._usual_source = TickSource(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
-        self._runner = runner
+        self.runner = runner
         self._sitemap = sitemap
         self._lease = lease
         self.limits = runner.limits
         self._quarantine = Quarantine(database)
         self._cache = database.history.watch(ScheduleCache())
-        self._claims = MicroBatcher("claim", self._claim_batch, shared=_SHARED)
+        self.claims = MicroBatcher("claim", self._claim_batch, shared=_SHARED)
         self._cancellations = MicroBatcher("cancel", self._stop_cancelled)
-        self._settles = MicroBatcher(
+        self.settles = MicroBatcher(
             "settle", self._settle_batch, shared=(UnavailableError,), linger_seconds=SETTLE_LINGER_SECONDS
         )
         # Called for every run that has been settled here.
@@ -113,14 +116,23 @@ class TickEngine:
         self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
         # None unless this process works on the queue for long.
         self._near: NearTicks | None = None
+        self.background = Background()
 
     def keep_near_ticks(self) -> None:
         """From now on, deliver the next ticks of schedules that were fired here without waiting for their messages."""
+        self._near = NearTicks(self.begin_tick, lambda: self.places.room)
 
-        def deliver(tick: Tick, delivered: Delivered) -> Awaitable[None]:
-            return self.execute_scheduled_job(tick.job_id, tick.generation, delivered)
+    @property
+    def room(self) -> int:
+        """Return for how many more messages this worker has places, after the ticks that it delivers by itself."""
+        return 0 if self._near is not None and self._near.is_behind else self.places.room
 
-        self._near = NearTicks(deliver, lambda: self.places.room)
+    def begin_tick(self, tick: Tick, delivered: Delivered, on_end: OnEnd) -> None:
+        """Handle the message of a tick, as ``execute_scheduled_job`` does, and call ``on_end`` when that has ended."""
+        if self._tracer is None:
+            FastTick(self, tick, delivered, on_end).begin()
+        else:
+            self.background.start(self.execute_scheduled_job(tick.job_id, tick.generation, delivered), on_end)
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int, delivered: Delivered | None = None) -> None:
         """Handle the message of a tick. The message of the next one takes its place, as a claimed tick needs none."""
@@ -131,6 +143,15 @@ class TickEngine:
                 place.belongs_to(claimed.job.user_profile_id)
                 work = self._run_claimed(claimed, delivered)
                 await (work if self._tracer is None else in_tick(self._tracer, claimed, work, began))
+
+    async def after_claim(
+        self, tick: Tick, result: ClaimResult | BaseException, delivered: Delivered, place: Place
+    ) -> None:
+        """Go on with a tick whose claim was answered so. The place is held by the caller."""
+        claimed = await self._judged(tick, result)
+        if claimed is not None:
+            place.belongs_to(claimed.job.user_profile_id)
+            await self._run_claimed(claimed, delivered)
 
     async def run_execution(self, execution_id: UUID, token: int, place: Place | None = None) -> None:
         """Handle the message of an execution that exists already: start it and run it."""
@@ -202,7 +223,7 @@ class TickEngine:
         Without Postgres nothing is written: the lease expires, and the executions are found as lost.
         """
         for execution_id in held:
-            self._runner.call_off(execution_id)
+            self.runner.call_off(execution_id)
         try:
             async with self._database.transaction("hand_back") as connection:
                 returned = await recovery.hand_back(connection, held)
@@ -214,7 +235,7 @@ class TickEngine:
 
     def cancellation_heard(self, execution_id: UUID) -> None:
         """Check in Postgres whether an execution was cancelled, as a message in Redis says."""
-        if execution_id in self._runner.running():
+        if execution_id in self.runner.running():
             self._cancellations.tell(execution_id)
 
     async def close(self) -> None:
@@ -230,15 +251,23 @@ class TickEngine:
     async def _claim(self, tick: Tick) -> Claimed | None:
         self._require_readiness()
         failpoint("before_claim")
+        result: ClaimResult | BaseException
         try:
-            result = await self._claims.ask(tick)
-        except InDoubtError:
+            result = await self.claims.ask(tick)
+        except Exception as error:  # noqa: BLE001 - it is judged as an answer
+            result = error
+        return await self._judged(tick, result)
+
+    async def _judged(self, tick: Tick, result: ClaimResult | BaseException) -> Claimed | None:
+        """Return what was claimed, if this answer says so; ``Redeliver`` if the message has to come again."""
+        if isinstance(result, InDoubtError):
             return await self._read_claim_back(tick)
-        except (UnavailableError, LeaseExpiredError):
-            raise Redeliver(OUTAGE_PAUSE_SECONDS) from None
-        except Exception as error:
-            await self._quarantine.tick_failed(tick, error)
-            raise
+        if isinstance(result, UnavailableError | LeaseExpiredError):
+            raise Redeliver(OUTAGE_PAUSE_SECONDS)
+        if isinstance(result, Exception):
+            await self._quarantine.tick_failed(tick, result)
+        if isinstance(result, BaseException):
+            raise result
         failpoint("after_claim")
         if isinstance(result, NotDue):
             raise Redeliver(result.wait.total_seconds())
@@ -249,15 +278,25 @@ class TickEngine:
             raise Redeliver(BUSY_PAUSE_SECONDS)
         if isinstance(result, Stale) and result.is_ahead:
             report_lost_commits([tick.job_id])
+        if isinstance(result, Completed):
+            self.note_completed(result)
+            return result.claimed
         return result if isinstance(result, Claimed) else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this worker may claim: it is not closing, and its lease holds."""
+        return not self._closing and self._lease.holds()
 
     def _require_readiness(self) -> None:
         """Redeliver the message if this worker is closing or has no lease."""
-        if self._closing or not self._lease.holds():
+        if not self.is_ready:
             raise Redeliver(OUTAGE_PAUSE_SECONDS)
 
     async def _claim_batch(self, ticks: Sequence[Tick]) -> list[ClaimResult]:
-        return await claim(self._database, ticks, self._lease.worker_id, self._source(), self._cache)
+        # With a tracer every run has a span, which begins with the claim.
+        run_ahead = self.runner.run_ahead if self._tracer is None else None
+        return await claim(self._database, ticks, self._lease.worker_id, self._source(), self._cache, run_ahead)
 
     def _source(self, source: TickSource | None = None) -> TickSource:
         """Return the source of ticks with the quotas of today."""
@@ -303,7 +342,8 @@ class TickEngine:
     async def _run_claimed(self, claimed: Claimed, delivered: Delivered | None = None) -> None:
         """Ring for the next tick, and meanwhile run the execution that this one fired."""
         failpoint("before_plan")
-        ringing = self._ring_for_next(claimed, delivered)
+        wake = self._next_wake(claimed, delivered)
+        ringing = None if wake is None else self._ringer.tick(wake)
         if claimed.execution is None:
             await self._ring_others(claimed)
         else:
@@ -311,8 +351,14 @@ class TickEngine:
         if ringing is not None:
             await ringing
 
-    def _ring_for_next(self, claimed: Claimed, delivered: Delivered | None) -> asyncio.Future[bool] | None:
-        """Begin to ring for the next tick, if there is one. Return the future of a ring that has to be waited for.
+    def ring_for_next(self, claimed: Claimed, delivered: Delivered) -> None:
+        """Ring for the next tick, if there is one, without waiting for that."""
+        wake = self._next_wake(claimed, delivered)
+        if wake is not None:
+            self._ringer.tick_soon(wake)
+
+    def _next_wake(self, claimed: Claimed, delivered: Delivered | None) -> Wake | None:
+        """Return the message to ring for the next tick with; None if there is no such tick, or if it is kept here.
 
         A tick that is due already is delayed: beside this run it would be skipped.
         """
@@ -327,7 +373,7 @@ class TickEngine:
             delivered.is_replaced = True
         now = None if self._near is None else self._cache.now()
         if self._near is None or now is None or not self._near.keep(Tick(job.id, job.generation), wake, now):
-            return self._ringer.tick(wake)
+            return wake
         self._ringer.near_tick(msgspec.structs.replace(wake, due=wake.due + TAKE_OVER))
         return None
 
@@ -335,7 +381,7 @@ class TickEngine:
         """Ring for executions that may start on any worker, and call off those that the claim cancelled."""
         if claimed.cancelled:
             for execution_id in claimed.cancelled:
-                self._runner.call_off(execution_id)
+                self.runner.call_off(execution_id)
             await self._ringer.call_off(claimed.cancelled)
         if claimed.pending:
             await self._ringer.executions(claimed.pending)
@@ -360,27 +406,77 @@ class TickEngine:
                 self.limits.look(execution.buckets)
 
     async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
-        """Run an execution and settle its outcome; an outcome that cannot be stored is settled as a failure."""
-        began = clock.monotonic()
+        """Run an execution and settle its outcome."""
+        began = self.note_start(execution)
+        result: RunEnd
+        try:
+            result = await self.runner.run(execution, None if claimed is None else claimed.row_versions)
+        except Exception as error:  # noqa: BLE001 - a defect, which ends the run as a failure
+            result = error
+        await self._end_run(execution, claimed, result, began)
+
+    def note_start(self, execution: Execution) -> float:
+        """Measure how late a run begins. Return when it began, by this process's own clock."""
         # A run that was parked or handed back began earlier, and was measured then.
         if execution.token == FIRST_TOKEN and not execution.retry_attempt and execution.trigger in _PUNCTUAL:
             LATENESS.observe((execution.fired_at - execution.scheduled_for).total_seconds())
-        try:
-            outcome = await self._runner.run(execution, None if claimed is None else claimed.row_versions)
-        except Exception as error:
-            log.exception("run_crashed", **log_fields(execution.scheduled_job_id, execution.id))
-            outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
-        if isinstance(outcome, PendingRun):
-            await self._ringer.executions([outcome])
-            outcome = None
+        return clock.monotonic()
+
+    def note_end(self, outcome: Outcome, began: float) -> None:
+        """Measure how long a run took."""
+        RUN_SECONDS.observe(clock.monotonic() - began, outcome.status.value)
+
+    def note_completed(self, completed: Completed) -> None:
+        """Measure and count a run that ended with its claim."""
+        LATENESS.observe((completed.fired_at - completed.slot).total_seconds())
+        RUN_SECONDS.observe(0.0, completed.outcome.status.value)
+        self.note_settled(completed.outcome, completed.settled)
+
+    async def after_run(self, claimed: Claimed, result: RunEnd, began: float) -> None:
+        """Go on with a run that did not end with an outcome; hand it back if its task was cancelled."""
+        execution = claimed.execution
+        if execution is None:
+            raise AssertionError("a run of no execution has ended")
+        if isinstance(result, asyncio.CancelledError):
+            await self.hand_back({execution.id: execution.token})
+        else:
+            await self._end_run(execution, claimed, result, began)
+
+    async def _end_run(self, execution: Execution, claimed: Claimed | None, result: RunEnd, began: float) -> None:
+        """Settle how a run ended; an outcome that cannot be stored is settled as a failure."""
+        outcome: Outcome | None = None
+        if isinstance(result, BaseException) and not isinstance(result, Exception):
+            raise result
+        if isinstance(result, Exception):
+            log.error("run_crashed", **log_fields(execution.scheduled_job_id, execution.id), exc_info=result)
+            outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(result).__name__} while running.")
+        elif isinstance(result, PendingRun):
+            await self._ringer.executions([result])
+        else:
+            outcome = result
         if self._tracer is not None:
             note_outcome(outcome)
-        if outcome is None:
-            return
-        _RUN_SECONDS[outcome.status].observe(clock.monotonic() - began)
-        try:
+        if outcome is not None:
+            self.note_end(outcome, began)
+            failpoint("before_settle")
             await self._settle(RunResult(outcome, execution, None if claimed is None else claimed.version))
+
+    async def _settle(self, run_result: RunResult) -> None:
+        answer: SettleAnswer
+        try:
+            answer = await self.settles.ask(run_result)
+        except Exception as error:  # noqa: BLE001 - it is judged as an answer
+            answer = error
+        await self.after_settle(run_result, answer)
+
+    async def after_settle(self, run_result: RunResult, answer: SettleAnswer) -> None:
+        """Go on with a run whose settle was answered so."""
+        try:
+            await self._settled(run_result, answer)
         except Exception as error:
+            execution = run_result.execution
+            if execution is None:
+                raise
             log.exception("settle_failed", **log_fields(execution.scheduled_job_id, execution.id))
             message = f"The outcome could not be stored: {type(error).__name__}."
             await self._settle_or_quarantine(outcome_of(execution, ExecutionStatus.FAILED, message))
@@ -392,25 +488,27 @@ class TickEngine:
             await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
             raise
 
-    async def _settle(self, run_result: RunResult) -> None:
-        """Write the outcome, and retry for as long as Postgres is away: the token decides whether it still counts."""
+    async def _settled(self, run_result: RunResult, answer: SettleAnswer) -> None:
+        """Do what follows the settle; write again for as long as Postgres is away. The token decides if it counts."""
         outcome = run_result.outcome
-        failpoint("before_settle")
         in_doubt = False
-        while True:
+        while isinstance(answer, UnavailableError | RowLocked):
             try:
-                result = await self._settles.ask(run_result)
-                if isinstance(result, RowLocked):
-                    (result,) = await settle(self._database, [run_result], wait=True)
-                break
-            except UnavailableError:
-                # It may have been written although the answer was lost; a second write changes nothing.
-                in_doubt = True
-                if self._throttle.should_log("settle_delayed"):
-                    log.warning("settle_delayed", in_flight=len(self.owned), **_fields(outcome))
-                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+                if isinstance(answer, RowLocked):
+                    (answer,) = await settle(self._database, [run_result], wait=True)
+                else:
+                    # It may have been written although the answer was lost; a second write changes nothing.
+                    in_doubt = True
+                    if self._throttle.should_log("settle_delayed"):
+                        log.warning("settle_delayed", in_flight=len(self.owned), **_fields(outcome))
+                    await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+                    answer = await self.settles.ask(run_result)
+            except UnavailableError as error:
+                answer = error
+        if isinstance(answer, BaseException):
+            raise answer
         failpoint("after_settle")
-        await self._after_settle(outcome, result, in_doubt=in_doubt)
+        await self._after_settle(outcome, answer, in_doubt=in_doubt)
 
     async def _settle_batch(self, results: Sequence[RunResult]) -> list[SettleResult | RowLocked]:
         return await settle(self._database, results, self._cache)
@@ -433,8 +531,7 @@ class TickEngine:
                 outcome=outcome.status,
                 state=result.job.status if isinstance(result, Settled) else None,
             )
-        _ENDED[outcome.status].inc()
-        self.on_settled(outcome, result)
+        self.note_settled(outcome, result)
         if isinstance(result, Settled) and result.job.generation != result.before.generation:
             await self._ringer.ticks([result.job])
         if result.pending:
@@ -442,13 +539,18 @@ class TickEngine:
         if outcome.publishes or isinstance(result, EntityRunSettled):
             await self._plan_ping([outcome], [result])
 
+    def note_settled(self, outcome: Outcome, result: Settled | EntityRunSettled) -> None:
+        """Count a run that has been settled."""
+        _ENDED[outcome.status].inc()
+        self.on_settled(outcome, result)
+
     async def _with_publishing(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """Return outcomes of runs whose results are not known, marked where the run may have published."""
-        if not self._runner.publishing:
+        if not self.runner.publishing:
             return outcomes
         ids = [outcome.execution_id for outcome in outcomes]
         async with self._database.reading("read_publishing") as connection:
-            publishing = await recovery.with_actions(connection, ids, self._runner.publishing)
+            publishing = await recovery.with_actions(connection, ids, self.runner.publishing)
         return [msgspec.structs.replace(outcome, publishes=outcome.execution_id in publishing) for outcome in outcomes]
 
     async def _plan_ping(self, outcomes: Sequence[Outcome], settled: Sequence[Settled | EntityRunSettled]) -> None:
@@ -469,13 +571,13 @@ class TickEngine:
 
         While Postgres is away nothing is stopped; the next renewal of the lease finds what was cancelled.
         """
-        running = self._runner.running()
+        running = self.runner.running()
         with suppress(UnavailableError):
             async with self._database.reading("read_cancelled") as connection:
                 held = await recovery.held_among(connection, self._lease.worker_id, list(set(asked)))
             for execution_id in asked:
                 if execution_id in running and held.get(execution_id) != running[execution_id]:
-                    self._runner.call_off(execution_id)
+                    self.runner.call_off(execution_id)
         return asked
 
     def _log_left(self, left: LeftToNewer, schedule: UUID | None = None, execution: UUID | None = None) -> None:

@@ -23,7 +23,7 @@ from app.observability.tracing import current
 EVENT_TYPE = "schedule"
 
 
-class Dispatched(msgspec.Struct, frozen=True):
+class Dispatched(msgspec.Struct, frozen=True, gc=False):
     """A workflow and the trigger that it is to run from."""
 
     workflow: Workflow
@@ -112,6 +112,7 @@ def dispatch_entity(entity: Entity, event_data: Mapping[str, Any], user: Actor |
 ERROR_CHARACTERS = 2000
 # The results of nodes after which the walk goes on with others.
 _OPEN_STATUSES = frozenset({ExecutionStatus.RUNNING, ExecutionStatus.PENDING})
+_GOOD_STATUSES = _OPEN_STATUSES | {ExecutionStatus.SUCCESS}
 # Other processes give permits too, and do not tell a run that is running.
 ASK_AGAIN_SECONDS = 1.0
 # The results of nodes that are kept when an execution continues. Nodes with another result run again.
@@ -130,6 +131,9 @@ class Progress(msgspec.Struct, frozen=True):
     asleep: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
+NO_PROGRESS = Progress()
+
+
 class Walk:
     """One walk through one workflow. ``results`` grows while it runs, and can be read after it was cancelled."""
 
@@ -145,8 +149,9 @@ class Walk:
 
         Nodes that ended in ``earlier`` are not run again, and those that await a callback or sleep go on waiting.
         """
-        earlier = earlier or Progress()
-        self._dispatched = dispatched
+        earlier = earlier or NO_PROGRESS
+        self._workflow = dispatched.workflow
+        self._order = dispatched.order
         self._catalog = catalog
         self._context_for = context_for
         self._earlier = {result.node_id: result for result in earlier.results}
@@ -174,14 +179,18 @@ class Walk:
     @property
     def is_instant(self) -> bool:
         """Return whether no node of it ever waits."""
-        return self._catalog.are_instant(self._dispatched.order.types)
+        return self._catalog.are_instant(self._order.types)
 
     async def run(self) -> NodeResult | None:
         """Run the nodes that the trigger reaches. Return the first that did not succeed.
 
         None means that all nodes succeeded, or that the walk waits for a callback, a time or a limit.
         """
-        workflow, order = self._dispatched.workflow, self._dispatched.order
+        workflow, order = self._workflow, self._order
+        if len(order.waiting) == 1 and not self._earlier:
+            # What most workflows are: one node after the trigger.
+            only = await self._result_of(workflow.node(order.first[0]))
+            return None if only.status in _GOOD_STATUSES else only
         waiting = dict(order.waiting)
         ready = list(order.first)
         running: set[asyncio.Task[NodeResult]] = set()
@@ -237,7 +246,7 @@ class Walk:
 
     async def _result_of(self, node: Node) -> NodeResult:
         """Return the earlier result of a node, or run it."""
-        earlier = self._earlier.get(node.id)
+        earlier = self._earlier.get(node.id) if self._earlier else None
         if earlier is not None and node.id in self._still_asleep:
             self.asleep[node.id] = self._still_asleep[node.id]
             earlier = replace(earlier, status=ExecutionStatus.RUNNING)
@@ -285,7 +294,7 @@ class Walk:
                 status=status,
                 # Hide secrets before the text is cut: half a secret would not be recognised.
                 output=bound_output(output),
-                error=_storable(context.hidden(error)) if error else "",
+                error=storable(context.hidden(error)) if error else "",
                 started_at=started_at,
                 finished_at=clock.now(),
             )
@@ -313,7 +322,7 @@ def _result_parts(answer: Result) -> tuple[ExecutionStatus, Any, str]:
             return ExecutionStatus.SUCCESS, answer.output, ""
 
 
-def _storable(error: str) -> str:
+def storable(error: str) -> str:
     """Return an error as Postgres can store it: without NUL, and cut."""
     return error.replace("\x00", "\ufffd")[:ERROR_CHARACTERS]
 

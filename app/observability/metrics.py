@@ -1,10 +1,15 @@
 """All Prometheus metrics. Their names are a promise to operators; no label grows with the number of schedules."""
 
-from collections.abc import Callable, Iterable
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
+from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 LATE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
@@ -41,6 +46,45 @@ class OptionalGauge(Gauge):
         return super().collect() if self._has_value else []
 
 
+class PlainHistogram:
+    """A histogram that is observed from one thread only, thousands of times a second, for a tenth of the usual cost."""
+
+    def __init__(self, name: str, documentation: str, bounds: Sequence[float], label: str = "") -> None:
+        """Export it under this name, with the upper bounds of its buckets; with a label, by the label's values."""
+        self.name, self.label = name, label
+        self._documentation = documentation
+        self._bounds = (*bounds, math.inf)
+        # By the value of the label: the number in each bucket, and the sum.
+        self._counts: dict[str, list[int]] = {}
+        self._sums: dict[str, float] = {}
+        if not label:
+            self._begin("")
+        REGISTRY.register(self)
+
+    def observe(self, value: float, label: str = "") -> None:
+        """Count a value."""
+        if label not in self._counts:
+            self._begin(label)
+        self._counts[label][bisect_left(self._bounds, value)] += 1
+        self._sums[label] += value
+
+    def describe(self) -> Iterable[Metric]:
+        """Return its name and type."""
+        return [HistogramMetricFamily(self.name, self._documentation)]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the numbers of all buckets, as Prometheus has them: each with those below it."""
+        family = HistogramMetricFamily(self.name, self._documentation, labels=[self.label] if self.label else [])
+        for label, counts in self._counts.items():
+            buckets = zip(map(floatToGoString, self._bounds), accumulate(counts), strict=True)
+            family.add_metric([label] if self.label else [], list(buckets), self._sums[label])
+        return [family]
+
+    def _begin(self, label: str) -> None:
+        self._counts[label] = [0] * len(self._bounds)
+        self._sums[label] = 0.0
+
+
 # Of the API.
 REQUESTS = Counter("carillon_http_requests_total", "HTTP requests answered.", ["method", "route", "status"])
 REQUEST_SECONDS = Histogram("carillon_http_request_seconds", "Duration of HTTP requests.", ["method", "route"])
@@ -50,8 +94,8 @@ HTTP_REFUSED = Counter(
 
 # Of a worker.
 ENDED = Counter("carillon_executions_ended_total", "Executions that ended, by final status.", ["status"])
-LATENESS = Histogram("carillon_lateness_seconds", "Delay from the slot to the start of its run.", buckets=LATE_SECONDS)
-RUN_SECONDS = Histogram("carillon_run_seconds", "Duration of runs.", ["status"], buckets=RUN_BUCKETS)
+LATENESS = PlainHistogram("carillon_lateness_seconds", "Delay from the slot to the start of its run.", LATE_SECONDS)
+RUN_SECONDS = PlainHistogram("carillon_run_seconds", "Duration of runs.", RUN_BUCKETS, "status")
 IN_FLIGHT = OptionalGauge("carillon_runs_in_flight", "Executions that this process is running.")
 RECONCILED = Counter("carillon_reconciled_total", "Objects that the reconciler found and repaired, by kind.", ["kind"])
 POLLED = Counter("carillon_polled_total", "Jobs of entities that were queued or could not be, by outcome.", ["outcome"])

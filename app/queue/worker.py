@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from app.engine.queue_port import (
     RUN,
     Delivered,
     MessageHandler,
+    MessageStarter,
     QueueUnavailableError,
     Redeliver,
     are_arguments,
@@ -50,6 +52,7 @@ log = structlog.get_logger(__name__)
 
 # By the function that a message names.
 Handlers = Mapping[str, MessageHandler]
+Starters = Mapping[str, MessageStarter]
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -74,13 +77,14 @@ class QueueWorker:
         redis: RedisPool,
         handlers: Handlers,
         *,
+        starters: Starters | None = None,
         concurrency: int,
         free_places: Callable[[], int] | None = None,
         lease_seconds: float,
         on_cancel: Callable[[str], None],
         on_failure: Callable[[QueueUnavailableError], None] = lambda _error: None,
     ) -> None:
-        """Prepare the loop; it starts with ``run``.
+        """Prepare the loop; it starts with ``run``. A function that has a starter needs no task for its messages.
 
         ``free_places`` returns how many more messages this process has room for. ``on_cancel`` is called with the id of
         an execution that was called off, ``on_failure`` with the error of a claim that Redis did not answer.
@@ -89,6 +93,7 @@ class QueueWorker:
         self._queue = redis.key(QUEUE)
         self._wake_channel, self._cancel_channel = redis.key(WAKE_CHANNEL), redis.key(CANCEL_CHANNEL)
         self._handlers = handlers
+        self._starters = starters or {}
         self._concurrency = concurrency
         self._free_places = free_places or (lambda: concurrency)
         self._lease_ms = int(lease_seconds * 1000)
@@ -100,6 +105,8 @@ class QueueWorker:
         self._put_back = redis.register_script(PUT_BACK)
         self._finished = MicroBatcher("finish", self._finish_batch, shared=(QueueUnavailableError,))
         self._tasks: set[asyncio.Task[None]] = set()
+        # The messages that starters have begun to handle.
+        self._started = 0
         self._wake = asyncio.Event()
         self._task_ended = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -122,13 +129,14 @@ class QueueWorker:
 
     async def finished(self) -> None:
         """Wait until all handlers have returned and their messages are out of the queue."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._tasks or self._started:
+            self._task_ended.clear()
+            await self._task_ended.wait()
         await self._finished.quiet()
 
     async def _deliver_once(self) -> None:
         self._wake.clear()
-        places = min(self._concurrency - len(self._tasks), self._free_places())
+        places = min(self._concurrency - len(self._tasks) - self._started, self._free_places())
         if places <= 0:
             await self._wait_for_a_place()
             return
@@ -137,9 +145,10 @@ class QueueWorker:
             await self._sleep(OUTAGE_PAUSE_SECONDS)
             return
         for message in delivery.messages:
-            task = asyncio.create_task(self._handle(message))
-            self._tasks.add(task)
-            task.add_done_callback(self._handled)
+            if message.function in self._starters:
+                self._start(message)
+            else:
+                self._run(self._handle(message))
         # Let the handlers start and take their places before the free ones are counted again.
         await asyncio.sleep(0)
         if not delivery.full:
@@ -150,6 +159,31 @@ class QueueWorker:
         self._task_ended.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._task_ended.wait(), FULL_SECONDS)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._handled)
+
+    def _start(self, message: Message) -> None:
+        self._started += 1
+        delivered = Delivered(message.id.decode(errors="replace"))
+        self._starters[message.function](delivered, message.args, partial(self._ended, message, delivered))
+
+    def _ended(self, message: Message, delivered: Delivered, error: BaseException | None) -> None:
+        """Finish a message, or put it back, as ``_handle`` does."""
+        self._started -= 1
+        self._task_ended.set()
+        if isinstance(error, Redeliver):
+            self._run(self._return(message, error.seconds))
+            return
+        if isinstance(error, Exception):
+            log.error("message_failed", id=_shown(message.id), exc_info=error)
+        elif error is not None:
+            # The handling was cancelled: the message comes back when its lease ends.
+            return
+        if not delivered.is_replaced:
+            self._finished.tell(message.id)
 
     def _handled(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

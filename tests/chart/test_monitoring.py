@@ -29,6 +29,9 @@ def exported() -> dict[str, set[str]]:
     for one in vars(metrics).values():
         if isinstance(one, Counter):
             found[f"{one._name}_total"] = set(one._labelnames)
+        elif isinstance(one, metrics.PlainHistogram):
+            labels = {one.label} - {""}
+            found |= {f"{one.name}_bucket": {*labels, "le"}, f"{one.name}_count": labels}
         elif isinstance(one, Histogram):
             found[f"{one._name}_bucket"] = {*one._labelnames, "le"}
             found[f"{one._name}_count"] = set(one._labelnames)

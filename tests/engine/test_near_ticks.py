@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from app import clock
 from app.config import Settings
 from app.domain.ticks import Tick
-from app.engine.near_ticks import HORIZON_SECONDS, MOST_TICKS, TAKE_OVER, NearTicks
-from app.engine.queue_port import EXECUTE, Delivered, Redeliver, Wake
+from app.engine.near_ticks import HORIZON_SECONDS, MOST_TICKS, RELIEF_PART, TAKE_OVER, NearTicks
+from app.engine.queue_port import EXECUTE, Delivered, OnEnd, Redeliver, Wake
 from app.queue.bell import RedisPool
 from app.queue.message_format import QUEUE
 from tests.support.carillon import Carillon, until, working
@@ -29,14 +29,13 @@ class Deliveries:
         self.seen: list[int] = []
         self.ids: list[str] = []
         self.problems: list[Exception] = []
-        self.near = NearTicks(self.deliver, lambda: places)
+        self.near = NearTicks(self.begin, lambda: places)
 
-    async def deliver(self, tick: Tick, delivered: Delivered) -> None:
-        """Handle a tick, or raise what the test wants raised."""
+    def begin(self, tick: Tick, delivered: Delivered, on_end: OnEnd) -> None:
+        """Handle a tick, and end with the error that the test wants."""
         self.seen.append(tick.generation)
         self.ids.append(delivered.id)
-        if self.problems:
-            raise self.problems.pop()
+        on_end(self.problems.pop() if self.problems else None)
 
     def keep(self, number: int, seconds: float) -> bool:
         """Keep a tick that is due in so many seconds."""
@@ -91,18 +90,22 @@ def long_relief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("long_relief")
-async def test_a_full_worker_leaves_its_ticks_to_others() -> None:
-    """Those that found no place, and for a while the next ones too."""
+async def test_ticks_without_a_place_wait_for_one() -> None:
+    """Meanwhile a part of the next ticks is left to other workers, and no messages are asked for."""
     deliveries = Deliveries(places=1)
     assert deliveries.keep(1, 0)
     assert deliveries.keep(2, 0)
-    assert [1] == await deliveries.wait_for(1)
-    assert not deliveries.keep(3, 0)
+    deliveries.near._deliver_due()
     assert [1] == deliveries.seen
+    assert deliveries.near.is_behind
+    assert not deliveries.keep(RELIEF_PART, 10)
+    assert deliveries.keep(RELIEF_PART + 1, 10)
+    assert [1, 2] == await deliveries.wait_for(2)
+    assert not deliveries.near.is_behind
 
 
 @pytest.mark.usefixtures("long_relief")
-async def test_a_late_worker_keeps_no_ticks_for_a_while() -> None:
+async def test_a_late_worker_leaves_a_part_of_its_ticks_to_others() -> None:
     """It is overloaded, and other workers may not be."""
     deliveries = Deliveries()
     assert deliveries.keep(1, 0.001)
@@ -111,7 +114,8 @@ async def test_a_late_worker_keeps_no_ticks_for_a_while() -> None:
     while asyncio.get_running_loop().time() < until_late:
         pass
     await deliveries.wait_for(1)
-    assert not deliveries.keep(2, 0)
+    kept = [deliveries.keep(number, 10) for number in range(2, 2 + 2 * RELIEF_PART)]
+    assert len(kept) - 2 == kept.count(True)
 
 
 async def test_a_tick_is_delivered_again_soon_or_left_to_its_message() -> None:

@@ -1,15 +1,16 @@
 """The worker's loop, on a real Redis, with functions of the test's own."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+from structlog.testing import capture_logs
 
 from app import clock
-from app.engine.queue_port import Delivered, Redeliver, Wake
+from app.engine.queue_port import Delivered, OnEnd, Redeliver, Wake
 from app.queue.bell import Bell, RedisPool
 from app.queue.message_format import QUEUE, body_of
 from app.queue.worker import QueueWorker
@@ -126,6 +127,39 @@ async def test_a_crash_in_a_function_is_survived(redis: RedisPool) -> None:
         await Bell(redis).ring([wake("good")], clock.now())
         assert ["bad", "good"] == await deliveries.wait_for(2)
         await until(lambda: nothing_queued(redis))
+
+
+async def test_a_function_with_a_starter_needs_no_task(redis: RedisPool) -> None:
+    """Its messages are finished, put back or logged by what it reports at the end."""
+    deliveries = Deliveries()
+    waiting: list[OnEnd] = []
+
+    def begin(_delivered: Delivered, args: Sequence[Any], on_end: OnEnd) -> None:
+        deliveries.seen.append(args[0])
+        if args[0] == "held":
+            waiting.append(on_end)
+        elif args[0] == "again" and deliveries.seen.count("again") == 1:
+            on_end(Redeliver(0.05))
+        else:
+            on_end(RuntimeError("a defect") if args[0] == "bad" else None)
+
+    async with worker(redis, deliveries, starters={"note": begin}, concurrency=4) as made:
+        with capture_logs() as events:
+            await Bell(redis).ring([wake("good"), wake("again"), wake("bad"), wake("held")], clock.now())
+            await deliveries.wait_for(5)
+        assert ["again", "again", "bad", "good", "held"] == sorted(deliveries.seen)
+        assert ["message_failed"] == [event["event"] for event in events]
+        await until(lambda: is_alone(redis, "held"))
+        made.stop()
+        waiting.pop()(None)
+        await made.finished()
+        assert await nothing_queued(redis)
+
+
+async def is_alone(redis: RedisPool, name: str) -> bool:
+    """Whether a message is the only one in the queue."""
+    queued: list[bytes] = await redis.zrange(QUEUE, 0, -1)
+    return [name.encode()] == queued
 
 
 async def test_garbage_is_removed_and_survived(redis: RedisPool) -> None:
