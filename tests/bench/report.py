@@ -18,8 +18,8 @@ Written by the code of `make bench` ({date}; {machine}). Everything runs on this
 fsync, Valkey, the target of the calls, the workers and the bench itself. Compare figures within the page; on another
 machine all of them differ. [scaling.md](scaling.md) says what follows for larger installations.
 
-A fire is accounted for: the run is written when it begins and when it ends, and the next slot is planned. "Keeps up
-with" is the highest rate of which nothing was passed over, with one worker process.
+A fire is accounted for: the run is written when it begins and when it ends, a no-op once, and the next slot is
+planned. "Keeps up with" is the highest rate of which nothing was passed over, with one worker process.
 """
 
 

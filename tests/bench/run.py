@@ -23,7 +23,7 @@ from tests.bench.target import http_fires
 from tests.bench.web import Answered, requests_per_second
 
 ROUNDS = 3
-HTTP_RATES = (100, 1000, 3000)
+HTTP_RATES = (100, 1000, 2000)
 # Fires a second: more than two cores can do.
 OVERLOAD = 12_000
 
