@@ -248,9 +248,9 @@ def test_a_token_is_not_quoted() -> None:
 async def test_what_a_rate_needs_is_shown(cli: CommandLine, standing: Carillon) -> None:
     """For a rate, or for the peak that the server forecasts; as text and as values. A negative rate is refused."""
     shown = await cli("load", "capacity", "--rate", "1000", "--work", "noop")
-    assert (0, "workers   0.22 cores, 1 process") == (shown.code, shown.out.splitlines()[1])
+    assert (0, "workers   0.38 cores, 1 process") == (shown.code, shown.out.splitlines()[1])
     values = (await cli("load", "capacity", "--rate", "2000", "-o", "json")).json()
-    assert (2000, 1) == (values["fires_per_second"], values["workers"])
+    assert (2000, 2) == (values["fires_per_second"], values["workers"])
     await standing.schedule(name=unique(), interval_seconds=1)
     assert (await cli("load", "capacity", "-o", "json")).json()["fires_per_second"] >= 1
     refused = await cli("load", "capacity", "--rate", "-1")
