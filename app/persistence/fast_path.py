@@ -180,7 +180,8 @@ def _plain_by_cache(ticks: Iterable[Tick], source: TickSource, cache: ScheduleCa
         if cached is not None:
             version, job = cached
             decision = decide(job, tick, (), OPEN_GATE, now, source)
-            if isinstance(decision, Decided) and not decision.ledger and _is_plain(job, decision, source):
+            misses = isinstance(decision, Decided) and bool(decision.ledger) and cache.reports_missed
+            if isinstance(decision, Decided) and not misses and _is_plain(job, decision, source):
                 plain[job.id] = _PlainTick(job, version, decision, now)
     return plain
 
@@ -200,7 +201,7 @@ async def _read_and_decide(
         return
     # One moment for all of them.
     now, *_, is_notified = rows[0]
-    cache.hear(now)
+    cache.hear(now, reports_missed=is_notified)
     for version, job in await _read(connection, rows, cache):
         decision = decide(job, by_job[job.id], (), OPEN_GATE, now, source)
         if not isinstance(decision, Decided):

@@ -128,6 +128,8 @@ class ScheduleCache:
         """Start empty."""
         self._jobs: RowCache[UUID, ScheduledJob] = RowCache(MOST_SCHEDULES, MOST_BYTES)
         self._clock: tuple[datetime, float] | None = None
+        # Whether anyone was notified of missed slots when the clock was read. Then ticks that miss some are not plain.
+        self.reports_missed = True
         # Counts the calls of ``clear``. A version that was read before the last one means nothing any more.
         self.epoch = 0
 
@@ -158,9 +160,10 @@ class ScheduleCache:
             return self._jobs.weight_of(job.id) - _text_bytes(entry[1])
         return len(_encode(job.trigger_payload))
 
-    def hear(self, moment: datetime) -> None:
-        """Note the time that the database's clock has just shown."""
+    def hear(self, moment: datetime, *, reports_missed: bool = True) -> None:
+        """Note the time that the database's clock has just shown, and whether anyone is notified of missed slots."""
         self._clock = (moment, clock.monotonic())
+        self.reports_missed = reports_missed
 
     def now(self) -> datetime | None:
         """Return a time that the database's clock has reached by now, or None if its last reading is too old."""

@@ -51,6 +51,29 @@ async def test_what_is_not_plain_is_left_to_the_locked_path(
     assert isinstance(result, Claimed)
 
 
+@pytest.mark.parametrize("is_notified", [False, True])
+async def test_missed_slots_that_someone_is_notified_of_are_left_to_the_locked_path(
+    carillon: Carillon, settings: Settings, database: Database, *, is_notified: bool
+) -> None:
+    """The cache knows it from the last reading of the clock."""
+    if is_notified:
+        body = {"url": "https://example.com/", "events": ["slots.missed"]}
+        await carillon.call("POST", "/notifications/", 201, json=body)
+    _, punctual = await due_tick(carillon, database)
+    late = await carillon.schedule(interval_seconds=60, misfire_grace_seconds=86_400)
+    due = await make_due(database, late, 200)
+    tick, cache = Tick(UUID(late["id"]), due["generation"]), ScheduleCache()
+    async with engine_of(settings) as engine:
+        worker_id = engine._lease.worker_id
+        await fast_path.claim_fast(database, [punctual], worker_id, FROM_WORKER, cache)
+        assert is_notified is cache.reports_missed
+        async with database.reading() as connection:
+            ((version, job),) = await schedules.many(connection, [tick.job_id])
+        cache.keep(job, version)
+        (found,) = await fast_path.claim_fast(database, [tick], worker_id, FROM_WORKER, cache)
+    assert is_notified is (found is None)
+
+
 async def test_what_was_written_since_is_read_again(carillon: Carillon, settings: Settings, database: Database) -> None:
     """What is remembered of an older version of the row is not used."""
     made, tick = await due_tick(carillon, database)
