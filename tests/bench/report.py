@@ -5,10 +5,12 @@ import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
 from tests.bench.fires import Fires
+from tests.bench.plot import drawing
 from tests.bench.side_by_side import Rates
 from tests.bench.web import Answered
 
@@ -30,10 +32,30 @@ class Row(msgspec.Struct):
     work: str
 
 
+# Where the page finds its picture.
+PICTURE = "pictures/performance.svg"
+
+
+def picture_of(rates: Sequence[Rates], rows: Sequence[Row]) -> str:
+    """Return the picture of the page: both schedulers at each kind of work, and how late fires were."""
+    beside = [
+        (
+            f"{one.work}: fires a second, one worker, median of the rounds",
+            [("Carillon, each accounted for", median(one.carillon)), ("BullMQ", median(one.bullmq))],
+            "/s",
+        )
+        for one in rates
+        if one.carillon and one.bullmq
+    ]
+    late = [(f"{row.work}, {row.fires.wanted_per_second:,}/s", row.fires.p99_ms) for row in rows if row.fires.keeps_up]
+    return drawing([*beside, ("Lateness at p99", late, "ms")])
+
+
 def performance_page(rows: Sequence[Row], rates: Sequence[Rates], api: Mapping[str, Answered]) -> str:
     """Return the whole page."""
     head = HEAD.format(date=f"{datetime.now(UTC):%Y-%m-%d}", machine=machine())
-    return "\n".join([head, *_side_by_side(rates), "", *_fires(rows), "", *_api(api), ""])
+    picture = f"![Fires a second beside BullMQ, and lateness]({PICTURE})"
+    return "\n".join([head, picture, "", *_side_by_side(rates), "", *_fires(rows), "", *_api(api), ""])
 
 
 def machine() -> str:

@@ -16,7 +16,7 @@ from tests.bench.live import Live, measure_live
 from tests.bench.many import Asked, measure_many
 from tests.bench.peers import apscheduler, arq_chain
 from tests.bench.plot import drawing
-from tests.bench.report import Row, performance_page
+from tests.bench.report import PICTURE, Row, performance_page, picture_of
 from tests.bench.side_by_side import Rates, measure_side_by_side
 from tests.bench.stand import Stand
 from tests.bench.target import http_fires
@@ -189,6 +189,7 @@ def main() -> None:
     sys.stdout.write("\n".join(figures.lines()) + "\n")
     if wanted.page:
         wanted.page.write_text(performance_page(figures.rows(), figures.side_by_side, figures.api))
+        (wanted.page.parent / PICTURE).write_text(picture_of(figures.side_by_side, figures.rows()))
 
 
 if __name__ == "__main__":
