@@ -144,10 +144,14 @@ class Ringer:
         """Ring soon for a tick that this worker delivers by itself: its message is for the case that it cannot."""
         self._late_rings.tell(wake)
 
-    async def release(self, wakes: Sequence[Wake]) -> None:
-        """Ring for near ticks that this worker does not deliver after all: from now on they are due in time."""
+    async def quiet(self) -> None:
+        """Wait until all messages that were asked for are queued."""
         await self._late_rings.quiet()
         await self._rings.quiet()
+
+    async def release(self, wakes: Sequence[Wake]) -> None:
+        """Ring for near ticks that this worker does not deliver after all: from now on they are due in time."""
+        await self.quiet()
         await self._ring([msgspec.structs.replace(wake, replaces=wake.id) for wake in wakes])
 
     async def ticks_spread(self, jobs: Sequence[PlannedTick], start: datetime, gap: timedelta) -> int:

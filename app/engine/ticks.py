@@ -248,6 +248,10 @@ class TickEngine:
         """Wait until nothing runs here."""
         await self.places.empty.wait()
 
+    async def rung(self) -> None:
+        """Wait until the messages of all next ticks are queued: before the connections to Redis are closed."""
+        await self._ringer.quiet()
+
     async def _claim(self, tick: Tick) -> Claimed | None:
         self._require_readiness()
         failpoint("before_claim")

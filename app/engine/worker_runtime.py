@@ -99,6 +99,7 @@ class WorkerRuntime:
         await _bounded(self._engine.close(), RELEASE_SECONDS)
         await self._wait_until_idle(drain_seconds)
         await _bounded(self._hand_everything_back(), HAND_BACK_SECONDS)
+        await _bounded(self._engine.rung(), RELEASE_SECONDS)
         await self._end_loops()
         for release in (self._lease.release, self._poller.release):
             with suppress(UnavailableError):
