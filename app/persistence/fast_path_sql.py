@@ -29,6 +29,16 @@ CROSS JOIN LATERAL (
 WHERE {SCHEDULES_ENABLED}
 """  # noqa: S608
 
+# The entry that a tick brings for slots that do not fire, as a further part of a claim.
+_ENTERED = """), entered AS (
+  INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason, execution_id)
+  SELECT p.id, l.first_slot, l.last_slot, l.slot_count, l.outcome, l.reason, l.execution_id
+  FROM passed AS p CROSS JOIN LATERAL jsonb_to_record(p.entry::jsonb) AS l(
+    first_slot timestamptz, last_slot timestamptz, slot_count bigint, outcome text, reason text, execution_id uuid
+  )
+  WHERE p.entry IS NOT NULL
+"""
+
 # Each row is looked up by its key in a lateral subquery: no statistics can make a plan that scans.
 # Parameters: the worker, the trigger; then, for each tick, the schedule and its version, the new execution, the slot
 # that fires and the one after it, when that is due if not at its slot, an entry for the ledger, the moment.
@@ -70,14 +80,7 @@ WITH passed AS MATERIALIZED (
     p.current_repeat, 0, p.slot, p.trigger_payload, p.timeout_seconds, {FIRST_TOKEN}, $1, '', p.moment, p.moment,
     false, p.moment
   FROM passed AS p
-), entered AS (
-  INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason, execution_id)
-  SELECT p.id, l.first_slot, l.last_slot, l.slot_count, l.outcome, l.reason, l.execution_id
-  FROM passed AS p CROSS JOIN LATERAL jsonb_to_record(p.entry::jsonb) AS l(
-    first_slot timestamptz, last_slot timestamptz, slot_count bigint, outcome text, reason text, execution_id uuid
-  )
-  WHERE p.entry IS NOT NULL
-)
+{_ENTERED})
 SELECT id, pg_current_xact_id()::xid, flow_version, user_version, flow_owner_version FROM passed
 """  # noqa: S608
 
@@ -113,14 +116,7 @@ WITH passed AS MATERIALIZED (
     p.current_repeat, 0, p.slot, p.trigger_payload, p.timeout_seconds, {FIRST_TOKEN} + 1, '', p.moment, p.moment,
     p.finished, false, p.moment, coalesce(p.results::jsonb, '[]'::jsonb)
   FROM passed AS p
-), entered AS (
-  INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason, execution_id)
-  SELECT p.id, l.first_slot, l.last_slot, l.slot_count, l.outcome, l.reason, l.execution_id
-  FROM passed AS p CROSS JOIN LATERAL jsonb_to_record(p.entry::jsonb) AS l(
-    first_slot timestamptz, last_slot timestamptz, slot_count bigint, outcome text, reason text, execution_id uuid
-  )
-  WHERE p.entry IS NOT NULL
-)
+{_ENTERED})
 UPDATE scheduled_jobs AS t
 SET generation = t.generation + 1, cadence_slot = p.following, next_slot = p.following,
   next_run_at = coalesce(p.due, p.following), next_attempt = 0, last_slot = p.slot,
